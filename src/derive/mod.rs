@@ -1,0 +1,6 @@
+//! Figures worked out from the store: quantiles with their bounds, the KV split, the wall, throttled time.
+//!
+//! Pure functions of what was measured, shared by panes, signals and the snapshot, so that all three
+//! say the same. They must not know how a figure is shown. Each states its formula and its source.
+
+pub mod quantile;

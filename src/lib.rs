@@ -1,0 +1,11 @@
+//! warptop: why is this LLM server slow?
+//!
+//! What the silicon does, what the serving engine does and what the host does, on one time axis in a
+//! terminal. ARCHITECTURE.md walks from a sampler to a pixel; modules import only downward.
+
+pub mod app;
+pub mod derive;
+pub mod model;
+pub mod sampler;
+pub mod store;
+pub mod ui;

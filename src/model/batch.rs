@@ -1,0 +1,435 @@
+//! What a sampler hands on: everything read in one go, with its time, cost and validity.
+//!
+//! A batch is also one line of a recording: live, replayed and imported data are the same type.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{Metric, Reading, Subject, Time};
+
+/// Where a batch comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceId {
+    /// The NVIDIA driver through NVML.
+    Nvml,
+    /// `/proc` of the machine.
+    Host,
+    /// `/proc` of single processes.
+    Process,
+    /// The metrics endpoint of engine N.
+    Engine(u8),
+    /// The search for engines on this host.
+    Discovery,
+    /// warptop's own cost.
+    App,
+}
+
+impl fmt::Display for SourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nvml => f.write_str("NVML"),
+            Self::Host => f.write_str("host"),
+            Self::Process => f.write_str("processes"),
+            Self::Engine(i) => write!(f, "engine {i}"),
+            Self::Discovery => f.write_str("discovery"),
+            Self::App => f.write_str("warptop"),
+        }
+    }
+}
+
+/// How a source is doing. The text says what, why and what to do, ready for the screen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "is", content = "why")]
+pub enum SourceState {
+    /// Opened, nothing read yet.
+    Starting,
+    /// Reads as it should.
+    Ok,
+    /// Reads, but not everything or not in time.
+    Degraded(Arc<str>),
+    /// Cannot be reached or read; it will be tried again.
+    Failed(Arc<str>),
+    /// There, but it wants a key (HTTP 401 or 403).
+    Unauthorized(Arc<str>),
+    /// A call has not come back.
+    Stalled(Arc<str>),
+    /// Not on this machine; not an error.
+    Absent(Arc<str>),
+}
+
+impl SourceState {
+    /// Whether the source gives no values at all in this state.
+    pub const fn is_down(&self) -> bool {
+        matches!(self, Self::Failed(_) | Self::Unauthorized(_) | Self::Stalled(_) | Self::Absent(_))
+    }
+
+    /// The words for the screen; empty when all is well.
+    pub fn why(&self) -> &str {
+        match self {
+            Self::Starting => "starting",
+            Self::Ok => "",
+            Self::Degraded(why)
+            | Self::Failed(why)
+            | Self::Unauthorized(why)
+            | Self::Stalled(why)
+            | Self::Absent(why) => why,
+        }
+    }
+}
+
+/// One value of one thing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// Of what.
+    pub subject: Subject,
+    /// Which value. A counter carries its running total.
+    pub metric: Metric,
+    /// The value in the metric's unit, or why not.
+    pub reading: Reading,
+}
+
+/// One cumulative histogram as scraped, ranks merged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HistogramSample {
+    /// Of what.
+    #[serde(rename = "of")]
+    pub subject: Subject,
+    /// Which histogram.
+    #[serde(rename = "m", with = "metric_key")]
+    pub metric: Metric,
+    /// Finite upper edges, rising, in the metric's unit.
+    pub edges: Arc<[f64]>,
+    /// Cumulative counts, one for each edge and one for +Inf: `edges.len() + 1`.
+    pub cumulative: Vec<f64>,
+    /// Sum of all observations, where exposed.
+    pub sum: Option<f64>,
+}
+
+/// What a text says about its subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FactKey {
+    /// GPU: product name. Engine: the name shown for it.
+    Name,
+    /// GPU: where SM and DRAM activity come from: `gpm`, `dcgm` or `time` (not available).
+    ActivitySource,
+    /// GPU: where `dram_peak_bytes_per_s` comes from.
+    DramPeakSource,
+    /// Host: driver version.
+    Driver,
+    /// Host: CUDA version the driver supports.
+    CudaDriver,
+    /// Host: name of the machine.
+    Hostname,
+    /// Engine: base URL.
+    Url,
+    /// Engine: adapter id, e.g. `vllm`.
+    Kind,
+    /// Engine: version it reports.
+    Version,
+    /// Engine: model it serves.
+    Model,
+    /// Host: where a recording comes from (its own header).
+    Origin,
+}
+
+/// A text about a subject.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fact {
+    /// Of what.
+    #[serde(rename = "of")]
+    pub subject: Subject,
+    /// Which text.
+    #[serde(rename = "k")]
+    pub key: FactKey,
+    /// The text, cleaned for the screen.
+    #[serde(rename = "v")]
+    pub text: Arc<str>,
+}
+
+/// Device memory held by a process on one GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GpuProcess {
+    /// NVML index of the GPU.
+    pub gpu: u8,
+    /// Process id in the namespace of the driver (the host's).
+    pub pid: u32,
+    /// Bytes of device memory.
+    pub mem: Reading,
+}
+
+/// One process as read, totals still totals.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessSample {
+    /// Process id.
+    pub pid: u32,
+    /// Start time in clock ticks since boot: tells a recycled pid.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub start: u64,
+    /// Owner, cleaned; empty when it cannot be read.
+    #[serde(default)]
+    pub user: Arc<str>,
+    /// Command line, cleaned; empty when it cannot be read.
+    #[serde(default)]
+    pub command: Arc<str>,
+    /// Device memory on each GPU it uses.
+    #[serde(default)]
+    pub gpus: Vec<(u8, Reading)>,
+    /// CPU time used so far, ms.
+    pub cpu_ms: Reading,
+    /// Resident memory, bytes.
+    pub rss: Reading,
+    /// Major faults so far.
+    pub majflt: Reading,
+    /// Memory held by its page tables, bytes.
+    pub page_table: Reading,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// Everything a source read in one go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// Who read it.
+    pub source: SourceId,
+    /// When: the middle of the read.
+    pub at: Time,
+    /// How long the read took, µs.
+    pub took_us: u32,
+    /// How long these values may be called current, ms. After that they are stale.
+    pub valid_ms: u32,
+    /// Values.
+    pub samples: Vec<Sample>,
+    /// Histograms.
+    pub histograms: Vec<HistogramSample>,
+    /// Texts.
+    pub facts: Vec<Fact>,
+    /// Processes, when this batch is a reading of the process table.
+    pub processes: Option<Vec<ProcessSample>>,
+    /// Processes with device memory, when this batch lists them.
+    pub gpu_processes: Option<Vec<GpuProcess>>,
+    /// A change of the source's state.
+    pub state: Option<SourceState>,
+}
+
+impl Batch {
+    /// Validity of what never changes.
+    pub const FOREVER: u32 = u32::MAX;
+
+    /// An empty batch.
+    pub const fn new(source: SourceId, at: Time, valid_ms: u32) -> Self {
+        Self {
+            source,
+            at,
+            took_us: 0,
+            valid_ms,
+            samples: Vec::new(),
+            histograms: Vec::new(),
+            facts: Vec::new(),
+            processes: None,
+            gpu_processes: None,
+            state: None,
+        }
+    }
+
+    /// Adds a value.
+    pub fn push(&mut self, subject: Subject, metric: Metric, reading: impl Into<Reading>) {
+        self.samples.push(Sample { subject, metric, reading: reading.into() });
+    }
+
+    /// Adds a text, cleaned for the screen.
+    pub fn fact(&mut self, subject: Subject, key: FactKey, text: &str) {
+        self.facts.push(Fact { subject, key, text: super::text::clean(text).into() });
+    }
+
+    /// Makes this batch empty again, keeping its buffers.
+    pub fn reset(&mut self, at: Time) {
+        self.at = at;
+        self.took_us = 0;
+        self.samples.clear();
+        self.histograms.clear();
+        self.facts.clear();
+        self.processes = None;
+        self.gpu_processes = None;
+        self.state = None;
+    }
+}
+
+impl From<f64> for Reading {
+    fn from(value: f64) -> Self {
+        Self::new(value)
+    }
+}
+
+/// A histogram's metric by its key.
+mod metric_key {
+    use super::{Deserialize, Deserializer, Metric, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
+    pub(super) fn serialize<S: Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(metric.key())
+    }
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Metric, D::Error> {
+        let key = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        Metric::from_key(&key).ok_or_else(|| serde::de::Error::custom(format_args!("unknown metric '{key}'")))
+    }
+}
+
+/// Samples as `{"gpu0":{"sm_active_pct":81.0,"mem_temp_c":"unsupported"}}`.
+struct Grouped<'a>(&'a [Sample]);
+
+impl Serialize for Grouped<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Values<'a>(&'a [Sample]);
+        impl Serialize for Values<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_map(self.0.iter().map(|s| (s.metric.key(), s.reading)))
+            }
+        }
+        let mut sorted = self.0.to_vec();
+        sorted.sort_by_key(|s| s.subject);
+        let mut map = serializer.serialize_map(None)?;
+        for group in sorted.chunk_by(|a, b| a.subject == b.subject) {
+            map.serialize_entry(&group[0].subject, &Values(group))?;
+        }
+        map.end()
+    }
+}
+
+/// Reads [`Grouped`]; metrics and subjects of a newer version are passed over and counted.
+#[derive(Default)]
+struct Ungrouped {
+    samples: Vec<Sample>,
+}
+
+impl<'de> Deserialize<'de> for Ungrouped {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Groups;
+        impl<'de> Visitor<'de> for Groups {
+            type Value = Ungrouped;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a map from subjects to their values")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Ungrouped, A::Error> {
+                let mut out = Ungrouped::default();
+                while let Some((subject, values)) = map.next_entry::<String, BTreeMap<String, Reading>>()? {
+                    let Ok(subject) = subject.parse() else { continue };
+                    out.samples.extend(values.into_iter().filter_map(|(key, reading)| {
+                        Some(Sample { subject, metric: Metric::from_key(&key)?, reading })
+                    }));
+                }
+                Ok(out)
+            }
+        }
+        deserializer.deserialize_map(Groups)
+    }
+}
+
+impl Serialize for Batch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("t", &self.at)?;
+        map.serialize_entry("src", &self.source)?;
+        map.serialize_entry("took_us", &self.took_us)?;
+        map.serialize_entry("valid_ms", &self.valid_ms)?;
+        if !self.samples.is_empty() {
+            map.serialize_entry("s", &Grouped(&self.samples))?;
+        }
+        if !self.histograms.is_empty() {
+            map.serialize_entry("h", &self.histograms)?;
+        }
+        if !self.facts.is_empty() {
+            map.serialize_entry("facts", &self.facts)?;
+        }
+        if let Some(processes) = &self.processes {
+            map.serialize_entry("procs", processes)?;
+        }
+        if let Some(processes) = &self.gpu_processes {
+            map.serialize_entry("gpu_procs", processes)?;
+        }
+        if let Some(state) = &self.state {
+            map.serialize_entry("state", state)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Batch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Line {
+            t: Time,
+            src: SourceId,
+            #[serde(default)]
+            took_us: u32,
+            valid_ms: u32,
+            #[serde(default)]
+            s: Ungrouped,
+            #[serde(default)]
+            h: Vec<HistogramSample>,
+            #[serde(default)]
+            facts: Vec<Fact>,
+            procs: Option<Vec<ProcessSample>>,
+            gpu_procs: Option<Vec<GpuProcess>>,
+            state: Option<SourceState>,
+        }
+        let line = Line::deserialize(deserializer)?;
+        Ok(Self {
+            source: line.src,
+            at: line.t,
+            took_us: line.took_us,
+            valid_ms: line.valid_ms,
+            samples: line.s.samples,
+            histograms: line.h,
+            facts: line.facts,
+            processes: line.procs,
+            gpu_processes: line.gpu_procs,
+            state: line.state,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Why;
+
+    #[test]
+    fn a_batch_reads_back_from_its_line() {
+        let mut batch = Batch::new(SourceId::Engine(1), Time(1_795_960_436_789), 3500);
+        batch.took_us = 250;
+        batch.push(Subject::Gpu(0), Metric::MemTemp, Reading::Missing(Why::Unsupported));
+        batch.push(Subject::Gpu(0), Metric::SmActive, 81.25);
+        batch.fact(Subject::Engine(1), FactKey::Model, "llama\u{1b}[31m 8b");
+        batch.histograms.push(HistogramSample {
+            subject: Subject::Engine(1),
+            metric: Metric::Ttft,
+            edges: [0.1, 0.5].into(),
+            cumulative: vec![1.0, 2.0, 3.0],
+            sum: Some(1.5),
+        });
+        batch.gpu_processes = Some(vec![GpuProcess { gpu: 0, pid: 7, mem: Reading::Value(1e9) }]);
+        batch.state = Some(SourceState::Degraded("slow".into()));
+        let line = serde_json::to_string(&batch).unwrap();
+        let mut back: Batch = serde_json::from_str(&line).unwrap();
+        back.samples.sort_by_key(|s| s.metric as usize);
+        batch.samples.sort_by_key(|s| s.metric as usize);
+        assert_eq!(back, batch, "{line}");
+    }
+
+    #[test]
+    fn a_newer_metric_is_passed_over() {
+        let line = r#"{"t":1,"src":"nvml","valid_ms":1,"s":{"gpu0":{"new_thing":1,"temp_c":40},"dpu0":{"temp_c":1}}}"#;
+        let batch: Batch = serde_json::from_str(line).unwrap();
+        assert_eq!(batch.samples.len(), 1);
+    }
+}

@@ -1,0 +1,101 @@
+//! Time: the only place that asks the operating system what time it is.
+//!
+//! Everything else is handed a [`Clock`], so that tests, replays and screenshots decide the time.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds since the Unix epoch, counted monotonically from the start of the session: a step
+/// of the wall clock while warptop runs moves nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// Milliseconds from `earlier` to `self`; 0 when `earlier` is later.
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<u64> for Time {
+    type Output = Self;
+    /// `self` plus milliseconds.
+    fn add(self, ms: u64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+}
+
+impl Sub<u64> for Time {
+    type Output = Self;
+    /// `self` minus milliseconds, not below 0.
+    fn sub(self, ms: u64) -> Self {
+        Self(self.0.saturating_sub(ms))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ms", self.0)
+    }
+}
+
+/// Tells the time.
+pub trait Clock: Send + Sync {
+    /// Now.
+    fn now(&self) -> Time;
+    /// Microseconds of a monotonic clock, for measuring how long something took.
+    fn micros(&self) -> u64;
+}
+
+/// The machine's clock.
+#[derive(Debug)]
+pub struct SystemClock {
+    started: Instant,
+    started_unix_ms: u64,
+}
+
+impl SystemClock {
+    /// Reads the wall clock once; from then on only the monotonic clock counts.
+    pub fn start() -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { started: Instant::now(), started_unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Time {
+        Time(self.started_unix_ms) + u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+    fn micros(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A clock that stands still until it is set: tests, screenshots, `snapshot --replay`.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicU64);
+
+impl ManualClock {
+    /// A clock that says `now`.
+    pub const fn at(now: Time) -> Self {
+        Self(AtomicU64::new(now.0))
+    }
+    /// Sets the time.
+    pub fn set(&self, now: Time) {
+        self.0.store(now.0, Ordering::Relaxed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Time {
+        Time(self.0.load(Ordering::Relaxed))
+    }
+    fn micros(&self) -> u64 {
+        self.now().0.saturating_mul(1000)
+    }
+}

@@ -1,0 +1,60 @@
+//! Datasheet figures of GPU models, for what the driver does not tell.
+
+/// Peak memory bandwidth in bytes/s by the vendor's datasheet for the product name that NVML gives,
+/// or `None` for a model not in the table.
+///
+/// Source: NVIDIA product datasheets (SXM/PCIe variants told apart by their NVML name). The most
+/// specific name comes first.
+pub fn dram_peak_bytes_per_s(name: &str) -> Option<f64> {
+    const TB: f64 = 1e12;
+    const TABLE: &[(&str, f64)] = &[
+        ("GB300", 8.0 * TB),
+        ("B300", 8.0 * TB),
+        ("GB200", 8.0 * TB),
+        ("B200", 8.0 * TB),
+        ("GH200 480GB", 4.0 * TB),
+        ("H200", 4.8 * TB),
+        ("H100 NVL", 3.9 * TB),
+        ("H100 PCIe", 2.0 * TB),
+        ("H100 80GB HBM3", 3.35 * TB),
+        ("A100-SXM4-80GB", 2.039 * TB),
+        ("A100 80GB PCIe", 1.935 * TB),
+        ("A100-SXM4-40GB", 1.555 * TB),
+        ("A100-PCIE-40GB", 1.555 * TB),
+        ("L40S", 0.864 * TB),
+        ("L40", 0.864 * TB),
+        ("RTX 5090", 1.792 * TB),
+        ("RTX 4090", 1.008 * TB),
+        ("RTX 3090", 0.936 * TB),
+        ("L4", 0.3 * TB),
+        ("T4", 0.32 * TB),
+    ];
+    // A laptop part shares its name with a desktop part that has another memory.
+    if name.contains("Laptop") || name.contains("Max-Q") {
+        return None;
+    }
+    TABLE.iter().find(|(model, _)| names_model(name, model)).map(|&(_, peak)| peak)
+}
+
+/// Whether `name` contains `model` as whole words: "L4" is in "NVIDIA L4", not in "NVIDIA L40S".
+fn names_model(name: &str, model: &str) -> bool {
+    let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
+    name.match_indices(model).any(|(at, _)| {
+        let (before, after) = (name.get(..at), name.get(at + model.len()..));
+        edge(before.and_then(|s| s.chars().next_back())) && edge(after.and_then(|s| s.chars().next()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_matched_whole() {
+        assert_eq!(dram_peak_bytes_per_s("NVIDIA H200"), Some(4.8e12));
+        assert_eq!(dram_peak_bytes_per_s("NVIDIA L40S"), Some(0.864e12));
+        assert_eq!(dram_peak_bytes_per_s("NVIDIA L4"), Some(0.3e12));
+        assert_eq!(dram_peak_bytes_per_s("NVIDIA T1000"), None);
+        assert_eq!(dram_peak_bytes_per_s("NVIDIA GeForce RTX 4090 Laptop GPU"), None);
+    }
+}

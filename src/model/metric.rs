@@ -1,0 +1,274 @@
+//! The one table of everything that is measured: name, unit, kind, domain.
+//!
+//! A new metric is one line here. `key` is its name in recordings and never changes meaning.
+
+/// The unit of a metric's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// 0 to 100.
+    Percent,
+    /// Bytes.
+    Bytes,
+    /// Bytes per second (gauges the source already gives as a rate).
+    BytesPerSecond,
+    /// Megahertz.
+    Megahertz,
+    /// Degrees Celsius.
+    Celsius,
+    /// Watts.
+    Watts,
+    /// Joules; a counter's rate is watts.
+    Joules,
+    /// Milliseconds; a counter's rate is ms per second.
+    Milliseconds,
+    /// Microseconds; a counter's rate is µs per second.
+    Microseconds,
+    /// Seconds.
+    Seconds,
+    /// Tokens.
+    Tokens,
+    /// Requests.
+    Requests,
+    /// A plain number.
+    Count,
+    /// A set of bits.
+    Bits,
+}
+
+/// How a metric behaves over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A level; the store keeps the value.
+    Gauge,
+    /// A total that only grows until its source restarts; the store keeps its rate per second.
+    Counter,
+    /// Cumulative buckets; the store keeps the difference of each scrape.
+    Histogram,
+}
+
+/// What a metric belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Domain {
+    /// A GPU.
+    Gpu,
+    /// A serving engine.
+    Engine,
+    /// The machine.
+    Host,
+    /// warptop itself.
+    App,
+}
+
+macro_rules! metrics {
+    ($( $(#[doc = $doc:literal])+ $name:ident = $key:literal, $domain:ident, $kind:ident, $unit:ident; )+) => {
+        /// Something that can be measured.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Metric { $( $(#[doc = $doc])+ $name, )+ }
+
+        impl Metric {
+            /// Every metric, in table order; the place is `metric as usize`.
+            pub const ALL: &'static [Self] = &[$( Self::$name, )+];
+
+            /// Its name in recordings.
+            pub const fn key(self) -> &'static str {
+                match self { $( Self::$name => $key, )+ }
+            }
+
+            /// What it belongs to.
+            pub const fn domain(self) -> Domain {
+                match self { $( Self::$name => Domain::$domain, )+ }
+            }
+
+            /// How it behaves over time.
+            pub const fn kind(self) -> Kind {
+                match self { $( Self::$name => Kind::$kind, )+ }
+            }
+
+            /// The unit of its value.
+            pub const fn unit(self) -> Unit {
+                match self { $( Self::$name => Unit::$unit, )+ }
+            }
+
+            /// The metric with this name in recordings.
+            pub fn from_key(key: &str) -> Option<Self> {
+                match key { $( $key => Some(Self::$name), )+ _ => None }
+            }
+        }
+    };
+}
+
+metrics! {
+    // GPU activity (GPM or a DCGM exporter; never the time-based utilisation).
+    /// Share of SMs that were busy.
+    SmActive = "sm_active_pct", Gpu, Gauge, Percent;
+    /// Resident warps against the maximum.
+    SmOccupancy = "sm_occupancy_pct", Gpu, Gauge, Percent;
+    /// Share of time the tensor pipes were active.
+    TensorActive = "tensor_active_pct", Gpu, Gauge, Percent;
+    /// DRAM bandwidth in use, of the theoretical maximum.
+    DramActive = "dram_active_pct", Gpu, Gauge, Percent;
+    /// Peak DRAM bandwidth that 100 % of `dram_active_pct` stands for.
+    DramPeak = "dram_peak_bytes_per_s", Gpu, Gauge, BytesPerSecond;
+    // Time-based utilisation: share of TIME with at least one kernel, or one memory access.
+    /// Share of time with at least one kernel running (NVML `utilization.gpu`).
+    UtilGpuTime = "util_gpu_time_pct", Gpu, Gauge, Percent;
+    /// Share of time with at least one memory access (NVML `utilization.memory`).
+    UtilMemTime = "util_mem_time_pct", Gpu, Gauge, Percent;
+    /// Device memory in use, driver's own included.
+    GpuMemUsed = "mem_used_bytes", Gpu, Gauge, Bytes;
+    /// Device memory in all.
+    GpuMemTotal = "mem_total_bytes", Gpu, Gauge, Bytes;
+    /// SM clock.
+    SmClock = "sm_clock_mhz", Gpu, Gauge, Megahertz;
+    /// Highest SM clock of this product.
+    SmClockMax = "sm_clock_max_mhz", Gpu, Gauge, Megahertz;
+    /// Memory clock.
+    MemClock = "mem_clock_mhz", Gpu, Gauge, Megahertz;
+    /// Highest memory clock of this product.
+    MemClockMax = "mem_clock_max_mhz", Gpu, Gauge, Megahertz;
+    /// Temperature of the GPU die.
+    Temp = "temp_c", Gpu, Gauge, Celsius;
+    /// Temperature of the device memory.
+    MemTemp = "mem_temp_c", Gpu, Gauge, Celsius;
+    /// Die temperature from which the driver slows the clocks.
+    TempSlowdown = "temp_slowdown_c", Gpu, Gauge, Celsius;
+    /// Die temperature at which the GPU switches off.
+    TempShutdown = "temp_shutdown_c", Gpu, Gauge, Celsius;
+    /// Highest allowed temperature of the device memory.
+    MemTempMax = "mem_temp_max_c", Gpu, Gauge, Celsius;
+    /// Board power (mean over about 1 s on Ampere and later).
+    Power = "power_w", Gpu, Gauge, Watts;
+    /// Power limit in force.
+    PowerLimit = "power_limit_w", Gpu, Gauge, Watts;
+    /// Energy since the driver was loaded; its rate is the measured mean power.
+    Energy = "energy_j", Gpu, Counter, Joules;
+    /// Reasons why clocks are below their maximum right now (NVML clocks event reasons).
+    ThrottleReasons = "throttle_reasons", Gpu, Gauge, Bits;
+    /// Time held down by the software power cap.
+    ThrottledPowerCap = "throttled_sw_power_cap_ms", Gpu, Counter, Milliseconds;
+    /// Time held down by software thermal slowdown.
+    ThrottledSwThermal = "throttled_sw_thermal_ms", Gpu, Counter, Milliseconds;
+    /// Time held down by hardware thermal slowdown.
+    ThrottledHwThermal = "throttled_hw_thermal_ms", Gpu, Counter, Milliseconds;
+    /// Time held down by the external power brake.
+    ThrottledPowerBrake = "throttled_hw_power_brake_ms", Gpu, Counter, Milliseconds;
+    /// Time held down by sync boost.
+    ThrottledSyncBoost = "throttled_sync_boost_ms", Gpu, Counter, Milliseconds;
+    /// PCIe traffic to this GPU.
+    PcieRx = "pcie_rx_bytes_per_s", Gpu, Gauge, BytesPerSecond;
+    /// PCIe traffic from this GPU.
+    PcieTx = "pcie_tx_bytes_per_s", Gpu, Gauge, BytesPerSecond;
+    /// NVLink traffic to this GPU, all links.
+    NvlinkRx = "nvlink_rx_bytes_per_s", Gpu, Gauge, BytesPerSecond;
+    /// NVLink traffic from this GPU, all links.
+    NvlinkTx = "nvlink_tx_bytes_per_s", Gpu, Gauge, BytesPerSecond;
+    /// PCIe generation of the link now (drops when idle).
+    PcieGen = "pcie_gen", Gpu, Gauge, Count;
+    /// PCIe lanes of the link now.
+    PcieWidth = "pcie_width", Gpu, Gauge, Count;
+    /// Highest PCIe generation that GPU and slot allow.
+    PcieGenMax = "pcie_gen_max", Gpu, Gauge, Count;
+    /// Most PCIe lanes that GPU and slot allow.
+    PcieWidthMax = "pcie_width_max", Gpu, Gauge, Count;
+    /// Uncorrected ECC errors since the driver was loaded.
+    EccUncorrected = "ecc_uncorrected", Gpu, Gauge, Count;
+    /// Corrected ECC errors since the driver was loaded.
+    EccCorrected = "ecc_corrected", Gpu, Gauge, Count;
+    /// Memory rows remapped after uncorrected errors.
+    RemappedRows = "remapped_rows", Gpu, Gauge, Count;
+    /// 1 when a row remap waits for a reset.
+    RemapPending = "remap_pending", Gpu, Gauge, Count;
+
+    // Engine.
+    /// Requests in the running batch.
+    RequestsRunning = "requests_running", Engine, Gauge, Requests;
+    /// Requests that wait to be scheduled.
+    RequestsWaiting = "requests_waiting", Engine, Gauge, Requests;
+    /// Of those, waiting for KV blocks or a free slot.
+    WaitingCapacity = "requests_waiting_capacity", Engine, Gauge, Requests;
+    /// Of those, deferred for another reason (adapter, KV transfer …).
+    WaitingDeferred = "requests_waiting_deferred", Engine, Gauge, Requests;
+    /// Share of KV blocks held by live requests.
+    KvUsage = "kv_usage_pct", Engine, Gauge, Percent;
+    /// Tokens that fit into the KV pool.
+    KvPoolTokens = "kv_pool_tokens", Engine, Gauge, Tokens;
+    /// Tokens in one KV block.
+    KvBlockSize = "kv_block_size", Engine, Gauge, Tokens;
+    /// Longest context the engine admits.
+    MaxModelLen = "max_model_len", Engine, Gauge, Tokens;
+    /// Requests pushed back to the queue for want of KV blocks.
+    Preemptions = "preemptions", Engine, Counter, Requests;
+    /// Prompt tokens taken in.
+    PromptTokens = "prompt_tokens", Engine, Counter, Tokens;
+    /// Tokens generated.
+    GenerationTokens = "generation_tokens", Engine, Counter, Tokens;
+    /// Prompt tokens looked up in the prefix cache.
+    PrefixQueries = "prefix_queries", Engine, Counter, Tokens;
+    /// Prompt tokens found in the prefix cache.
+    PrefixHits = "prefix_hits", Engine, Counter, Tokens;
+    /// Requests finished for any reason.
+    RequestsFinished = "requests_finished", Engine, Counter, Requests;
+    /// When the engine's process started, Unix seconds.
+    EngineStart = "engine_start_s", Engine, Gauge, Seconds;
+    /// Time to first token.
+    Ttft = "ttft_s", Engine, Histogram, Seconds;
+    /// Time between two output events of a request, pooled over requests.
+    Itl = "itl_s", Engine, Histogram, Seconds;
+    /// Mean time per output token of a request, first token left out.
+    Tpot = "tpot_s", Engine, Histogram, Seconds;
+    /// From arrival to the last token.
+    E2e = "e2e_s", Engine, Histogram, Seconds;
+    /// From arrival to first being scheduled.
+    QueueTime = "queue_s", Engine, Histogram, Seconds;
+    /// From first being scheduled to the first token.
+    PrefillTime = "prefill_s", Engine, Histogram, Seconds;
+    /// From the first token to the last.
+    DecodeTime = "decode_s", Engine, Histogram, Seconds;
+    /// Prompt length of finished requests.
+    PromptLen = "prompt_len", Engine, Histogram, Tokens;
+    /// Output length of finished requests.
+    GenerationLen = "generation_len", Engine, Histogram, Tokens;
+    /// `max_tokens` that finished requests asked for.
+    MaxTokensParam = "max_tokens_param", Engine, Histogram, Tokens;
+
+    // Host.
+    /// Busy share of all CPUs.
+    CpuBusy = "cpu_busy_pct", Host, Gauge, Percent;
+    /// Memory not available to a new program.
+    HostMemUsed = "host_mem_used_bytes", Host, Gauge, Bytes;
+    /// Memory in all.
+    HostMemTotal = "host_mem_total_bytes", Host, Gauge, Bytes;
+    /// Swap in use.
+    SwapUsed = "swap_used_bytes", Host, Gauge, Bytes;
+    /// Page faults that had to read from disk.
+    MajorFaults = "pgmajfault", Host, Counter, Count;
+    /// TCP segments sent again.
+    TcpRetrans = "tcp_retrans", Host, Counter, Count;
+    /// Time in which some task waited for a CPU (PSI total).
+    PsiCpu = "psi_cpu_some_us", Host, Counter, Microseconds;
+    /// Time in which some task waited for memory (PSI total).
+    PsiMem = "psi_mem_some_us", Host, Counter, Microseconds;
+    /// Time in which some task waited for IO (PSI total).
+    PsiIo = "psi_io_some_us", Host, Counter, Microseconds;
+
+    // warptop itself.
+    /// CPU of warptop's process, of one core.
+    AppCpu = "app_cpu_pct", App, Gauge, Percent;
+    /// Resident memory of warptop's process.
+    AppRss = "app_rss_bytes", App, Gauge, Bytes;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_unique_and_read_back() {
+        for (place, &metric) in Metric::ALL.iter().enumerate() {
+            assert_eq!(metric as usize, place);
+            assert_eq!(Metric::from_key(metric.key()), Some(metric), "{}", metric.key());
+        }
+        assert_eq!(Metric::from_key("no such metric"), None);
+    }
+}

@@ -1,0 +1,17 @@
+//! Plain data: what is measured, of what, in which unit, when, or why not.
+//!
+//! Owns the vocabulary that every other module speaks. It must not know where a value comes from
+//! (no driver, socket or file) nor how it is shown (no terminal). Invariant: a value that is not
+//! known is a [`Why`], never a number.
+
+pub mod batch;
+pub mod clock;
+pub mod gpu_specs;
+pub mod metric;
+pub mod reading;
+pub mod text;
+
+pub use batch::{Batch, Fact, FactKey, GpuProcess, HistogramSample, ProcessSample, Sample, SourceId, SourceState};
+pub use clock::{Clock, ManualClock, SystemClock, Time};
+pub use metric::{Domain, Kind, Metric, Unit};
+pub use reading::{Reading, Subject, Why};

@@ -1,0 +1,116 @@
+//! Sources: when and how each is read. They push [`Batch`]es and know no pane.
+//!
+//! Blocking sources have a named thread of their own that is never joined on exit; network sources are
+//! tasks. A source that fails says why in its state and is tried again; it never stops another one.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::model::{Batch, Clock};
+use crate::store::Store;
+
+/// Where batches go: into the store and, while recording, to the recorder as well.
+#[derive(Clone, Debug)]
+pub struct Sink {
+    store: Arc<Store>,
+    tap: Option<SyncSender<Batch>>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Sink {
+    /// A sink into `store`; `tap` receives a copy of every batch.
+    pub fn new(store: Arc<Store>, tap: Option<SyncSender<Batch>>) -> Self {
+        Self { store, tap, lost: Arc::default() }
+    }
+
+    /// Hands on a batch. Never blocks on the recorder: a full or closed tap loses the batch, counted in [`Sink::lost`].
+    pub fn send(&self, batch: &Batch) {
+        self.store.push(batch);
+        if let Some(tap) = &self.tap
+            && let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = tap.try_send(batch.clone())
+        {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Batches that the recorder did not get.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// The store behind it.
+    pub const fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+}
+
+/// Tells samplers to end; waiting for the next reading ends at once.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<(AtomicBool, Mutex<()>, Condvar)>);
+
+impl Stop {
+    /// Ends all that hold a clone.
+    pub fn stop(&self) {
+        let (flag, lock, condvar) = &*self.0;
+        // Under the lock, so that no one misses the call between looking and waiting.
+        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        flag.store(true, Ordering::Release);
+        drop(guard);
+        condvar.notify_all();
+    }
+
+    /// Whether the end was called.
+    pub fn stopped(&self) -> bool {
+        self.0.0.load(Ordering::Acquire)
+    }
+
+    /// Waits; returns whether to end.
+    pub fn wait(&self, duration: Duration) -> bool {
+        let (_, lock, condvar) = &*self.0;
+        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let woken = condvar.wait_timeout_while(guard, duration, |()| !self.stopped());
+        drop(woken);
+        self.stopped()
+    }
+}
+
+/// What every sampler is given.
+#[derive(Clone)]
+pub struct Context {
+    /// Where its batches go.
+    pub sink: Sink,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// When to end.
+    pub stop: Stop,
+    /// Period of the fast class (`--interval`).
+    pub interval: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{SourceId, Time};
+    use crate::store::Retention;
+
+    #[test]
+    fn a_full_recorder_loses_batches_and_counts_them() {
+        let (tap, _keep) = std::sync::mpsc::sync_channel(1);
+        let sink = Sink::new(Arc::new(Store::new(Retention::HOUR)), Some(tap));
+        for t in 0..3 {
+            sink.send(&Batch::new(SourceId::Host, Time(t), 1000));
+        }
+        assert_eq!((sink.lost(), sink.store().version()), (2, 3));
+    }
+
+    #[test]
+    fn stop_wakes_a_waiter() {
+        let stop = Stop::default();
+        let waiter = stop.clone();
+        let thread = std::thread::spawn(move || waiter.wait(Duration::from_secs(3600)));
+        stop.stop();
+        assert!(thread.join().unwrap());
+    }
+}

@@ -1,0 +1,324 @@
+//! A cumulative histogram over time, kept as the bucket counts of each scrape interval.
+//!
+//! Windows are sums of those intervals, so a quantile is always of a window and never of a lifetime.
+//! A reset, a changed set of edges or a missed scrape leaves a gap; two different sets of edges are
+//! never subtracted.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::model::{HistogramSample, Time};
+
+use super::{Retention, Window};
+
+/// One interval: what was observed after `from` and up to `to`.
+#[derive(Clone, Copy, Debug)]
+pub struct Interval<'a> {
+    /// End of the interval before.
+    pub from: Time,
+    /// The scrape that closed this one.
+    pub to: Time,
+    /// Observations in each bucket, the last one above the last edge; `None` for a gap.
+    pub counts: Option<&'a [u32]>,
+    /// Sum of the observations, where the source gives it.
+    pub sum: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    from: u32,
+    to: u32,
+    gap: bool,
+    /// NaN where the source gives none.
+    sum: f64,
+}
+
+/// Intervals with their buckets, flat.
+#[derive(Debug, Default)]
+struct Track {
+    entries: VecDeque<Entry>,
+    counts: Vec<u32>,
+}
+
+impl Track {
+    fn push(&mut self, entry: Entry, counts: impl Iterator<Item = u32>) {
+        // Both grow by half instead of doubling: the stated bound counts on it.
+        if self.entries.len() == self.entries.capacity() {
+            let more = (self.entries.len() / 2).max(64);
+            self.entries.reserve_exact(more);
+            self.counts.reserve_exact(more * counts.size_hint().0);
+        }
+        self.entries.push_back(entry);
+        self.counts.extend(counts);
+    }
+
+    /// Drops what is older than `oldest` and all above `most`, a sixteenth at a time: the buckets
+    /// move down in memory, which is not done for every scrape.
+    fn drop_before(&mut self, oldest: u32, most: usize, buckets: usize) {
+        let slack = most / 16 + 1;
+        if self.entries.len() < most + slack && self.entries.get(slack).is_none_or(|e| e.to >= oldest) {
+            return;
+        }
+        let old = self.entries.partition_point(|e| e.to < oldest);
+        let drop = old.max(self.entries.len().saturating_sub(most));
+        self.entries.drain(..drop);
+        self.counts.drain(..(drop * buckets).min(self.counts.len()));
+    }
+
+    fn counts_of(&self, i: usize, buckets: usize) -> &[u32] {
+        self.counts.get(i * buckets..(i + 1) * buckets).unwrap_or(&[])
+    }
+}
+
+/// The sum of a window's intervals. Reused as a buffer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HistogramWindow {
+    /// Finite upper edges.
+    pub edges: Arc<[f64]>,
+    /// Observations in each bucket, the last one above the last edge.
+    pub counts: Vec<u64>,
+    /// Number of observations.
+    pub n: u64,
+    /// Sum of the observations, where every interval gives it.
+    pub sum: Option<f64>,
+    /// What is really covered: from the end of the scrape before the first interval to the last scrape.
+    pub covered: Option<(Time, Time)>,
+    /// Whether a part of the window is missing.
+    pub gaps: bool,
+}
+
+/// The history of one histogram.
+#[derive(Debug)]
+pub struct HistogramSeries {
+    epoch: Time,
+    edges: Arc<[f64]>,
+    before: Option<(u32, Vec<f64>, Option<f64>)>,
+    full: Track,
+    minutes: Track,
+}
+
+impl HistogramSeries {
+    pub(super) fn new(epoch: Time, edges: Arc<[f64]>) -> Self {
+        Self { epoch, edges, before: None, full: Track::default(), minutes: Track::default() }
+    }
+
+    /// Finite upper edges.
+    pub const fn edges(&self) -> &Arc<[f64]> {
+        &self.edges
+    }
+
+    fn buckets(&self) -> usize {
+        self.edges.len() + 1
+    }
+
+    /// Takes in a scrape. Returns whether it was a reset (or new edges).
+    pub(super) fn push(&mut self, at: Time, sample: &HistogramSample, keep: &Retention) -> bool {
+        let Some(offset) = self.offset(at) else { return false };
+        if sample.cumulative.len() != sample.edges.len() + 1 {
+            self.miss(at, keep);
+            return false;
+        }
+        if *sample.edges != *self.edges {
+            // History on other edges cannot be shown on the same rows: start again.
+            *self = Self::new(self.epoch, Arc::clone(&sample.edges));
+        }
+        let before = self.before.replace((offset, sample.cumulative.clone(), sample.sum));
+        let Some((from, cumulative, sum)) = before else { return false };
+        if offset <= from {
+            return false;
+        }
+        let reset = sample.cumulative.iter().zip(&cumulative).any(|(new, old)| new < old);
+        if reset {
+            self.append(Entry { from, to: offset, gap: true, sum: f64::NAN }, &[], keep);
+            return true;
+        }
+        let mut counts = Vec::with_capacity(self.buckets());
+        let mut below = 0.0;
+        for (new, old) in sample.cumulative.iter().zip(&cumulative) {
+            let grown = new - old;
+            counts.push((grown - below).max(0.0).round() as u32);
+            below = grown;
+        }
+        let sum = sample.sum.zip(sum).map_or(f64::NAN, |(new, old)| new - old);
+        self.append(Entry { from, to: offset, gap: false, sum }, &counts, keep);
+        false
+    }
+
+    /// Notes that a scrape failed: the time since the last one is a gap.
+    pub(super) fn miss(&mut self, at: Time, keep: &Retention) {
+        let Some(offset) = self.offset(at) else { return };
+        let from = self.before.take().map(|b| b.0).or_else(|| self.full.entries.back().map(|e| e.to));
+        if let Some(from) = from.filter(|&from| from < offset) {
+            self.append(Entry { from, to: offset, gap: true, sum: f64::NAN }, &[], keep);
+        }
+    }
+
+    fn append(&mut self, entry: Entry, counts: &[u32], keep: &Retention) {
+        let buckets = self.buckets();
+        let padded = |i: usize| counts.get(i).copied().unwrap_or(0);
+        self.full.drop_before(entry.to.saturating_sub(keep.full_ms), keep.max_scrapes, buckets);
+        self.full.push(entry, (0..buckets).map(padded));
+        if entry.gap {
+            return;
+        }
+        let minute = entry.to / keep.minute_ms;
+        let n = self.minutes.entries.len();
+        match self.minutes.entries.back_mut() {
+            Some(last) if last.to / keep.minute_ms == minute => {
+                last.to = entry.to;
+                last.sum += entry.sum;
+                let at = (n - 1) * buckets;
+                for (i, count) in self.minutes.counts.iter_mut().skip(at).enumerate() {
+                    *count += padded(i);
+                }
+            }
+            _ => {
+                let oldest = entry.to.saturating_sub(keep.minutes * keep.minute_ms);
+                self.minutes.drop_before(oldest, keep.minutes as usize, buckets);
+                self.minutes.push(entry, (0..buckets).map(padded));
+            }
+        }
+    }
+
+    fn offset(&self, at: Time) -> Option<u32> {
+        u32::try_from(at.0.checked_sub(self.epoch.0)?).ok()
+    }
+
+    /// The intervals whose scrape lies in the window, oldest first; minutes where the full rate is gone.
+    pub fn intervals(&self, window: Window) -> impl Iterator<Item = Interval<'_>> {
+        let start = self.offset(window.start);
+        let end = self.offset(window.end);
+        let full_from = self.full.entries.front().map_or(u32::MAX, |e| e.from);
+        let minutes =
+            self.track(&self.minutes, start, end).take_while(move |i| i.to <= self.epoch + u64::from(full_from));
+        minutes.chain(self.track(&self.full, start, end))
+    }
+
+    fn track<'a>(
+        &'a self,
+        track: &'a Track,
+        start: Option<u32>,
+        end: Option<u32>,
+    ) -> impl Iterator<Item = Interval<'a>> {
+        let first = start.map_or(0, |s| track.entries.partition_point(|e| e.to <= s));
+        let stop = end.map_or(0, |end| track.entries.partition_point(|e| e.to <= end)).max(first);
+        track.entries.range(first..stop).enumerate().map(move |(k, entry)| Interval {
+            from: self.epoch + u64::from(entry.from),
+            to: self.epoch + u64::from(entry.to),
+            counts: (!entry.gap).then(|| track.counts_of(first + k, self.buckets())),
+            sum: (!entry.sum.is_nan()).then_some(entry.sum),
+        })
+    }
+
+    /// Adds up the window's intervals into `out`, whose buffers are reused.
+    pub fn window(&self, window: Window, out: &mut HistogramWindow) {
+        out.edges = Arc::clone(&self.edges);
+        out.counts.clear();
+        out.counts.resize(self.buckets(), 0);
+        (out.n, out.covered, out.gaps) = (0, None, false);
+        let mut sum = Some(0.0);
+        for interval in self.intervals(window) {
+            let Some(counts) = interval.counts else {
+                out.gaps = true;
+                continue;
+            };
+            for (total, &count) in out.counts.iter_mut().zip(counts) {
+                *total += u64::from(count);
+                out.n += u64::from(count);
+            }
+            sum = sum.zip(interval.sum).map(|(a, b)| a + b);
+            out.covered = Some((out.covered.map_or(interval.from, |c| c.0), interval.to));
+        }
+        out.sum = sum.filter(|_| out.covered.is_some());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Metric, Subject};
+
+    const EPOCH: Time = Time(50);
+    const KEEP: Retention = Retention::HOUR;
+
+    fn scrape(cumulative: &[f64], sum: f64) -> HistogramSample {
+        HistogramSample {
+            subject: Subject::Engine(0),
+            metric: Metric::Ttft,
+            edges: [0.1, 1.0].into(),
+            cumulative: cumulative.to_vec(),
+            sum: Some(sum),
+        }
+    }
+
+    fn series(scrapes: &[(u64, [f64; 3], f64)]) -> HistogramSeries {
+        let mut series = HistogramSeries::new(EPOCH, [0.1, 1.0].into());
+        for (t, cumulative, sum) in scrapes {
+            series.push(EPOCH + *t, &scrape(cumulative, *sum), &KEEP);
+        }
+        series
+    }
+
+    fn sum(series: &HistogramSeries, from: u64, to: u64) -> HistogramWindow {
+        let mut out = HistogramWindow::default();
+        series.window(Window { start: EPOCH + from, end: EPOCH + to }, &mut out);
+        out
+    }
+
+    #[test]
+    fn a_window_is_a_difference_and_not_a_lifetime() {
+        let s = series(&[
+            (0, [100.0, 200.0, 300.0], 90.0),
+            (1000, [101.0, 203.0, 304.0], 92.0),
+            (2000, [101.0, 203.0, 304.0], 92.0),
+        ]);
+        let w = sum(&s, 0, 2000);
+        assert_eq!((w.counts.as_slice(), w.n, w.sum), (&[1, 2, 1][..], 4, Some(2.0)));
+        assert_eq!(w.covered, Some((EPOCH, EPOCH + 2000)));
+        let quiet = sum(&s, 1000, 2000);
+        assert_eq!((quiet.n, quiet.covered.is_some()), (0, true), "scraped, but no traffic");
+        let before = sum(&s, 3000, 4000);
+        assert_eq!((before.n, before.covered), (0, None), "not scraped");
+    }
+
+    #[test]
+    fn a_reset_is_a_gap() {
+        let mut s = series(&[(0, [1.0, 2.0, 3.0], 1.0), (1000, [2.0, 3.0, 4.0], 2.0)]);
+        assert!(s.push(EPOCH + 2000, &scrape(&[0.0, 1.0, 1.0], 0.5), &KEEP));
+        s.push(EPOCH + 3000, &scrape(&[0.0, 2.0, 2.0], 1.0), &KEEP);
+        let w = sum(&s, 0, 3000);
+        assert_eq!((w.n, w.gaps), (2, true));
+    }
+
+    #[test]
+    fn a_missed_scrape_is_a_gap() {
+        let mut s = series(&[(0, [1.0, 2.0, 3.0], 1.0)]);
+        s.miss(EPOCH + 1000, &KEEP);
+        s.push(EPOCH + 2000, &scrape(&[9.0, 9.0, 9.0], 1.0), &KEEP);
+        s.push(EPOCH + 3000, &scrape(&[9.0, 9.0, 10.0], 1.0), &KEEP);
+        let w = sum(&s, 0, 3000);
+        assert_eq!((w.n, w.gaps), (1, true), "what came in during the gap is not dated");
+    }
+
+    #[test]
+    fn other_edges_start_again() {
+        let mut s = series(&[(0, [1.0, 2.0, 3.0], 1.0), (1000, [2.0, 3.0, 4.0], 2.0)]);
+        let mut other = scrape(&[5.0, 5.0], 3.0);
+        other.edges = [0.5].into();
+        s.push(EPOCH + 2000, &other, &KEEP);
+        assert_eq!(sum(&s, 0, 2000).n, 0);
+        assert_eq!(s.edges().as_ref(), &[0.5]);
+    }
+
+    #[test]
+    fn an_hour_at_full_rate_then_minutes() {
+        let mut s = HistogramSeries::new(EPOCH, [0.1, 1.0].into());
+        for t in 0..10_000u64 {
+            s.push(EPOCH + t * 1000, &scrape(&[t as f64, t as f64, t as f64], t as f64), &KEEP);
+        }
+        assert!(s.full.entries.len() < 4100, "{}", s.full.entries.len());
+        let all = sum(&s, 0, 10_000_000);
+        // The minute that straddles the border of the full-rate history may count at most once.
+        assert!((9_900..=9_999).contains(&all.n), "{}", all.n);
+    }
+}

@@ -1,0 +1,399 @@
+//! Bounded history: everything the samplers read, for as long as it is kept, and what can be asked of it.
+//!
+//! Samplers push [`Batch`]es; readers lock the store for the time it takes to copy what they draw.
+//! It must not know where data come from nor how they are drawn. Invariants: memory is bounded
+//! ([`Retention`]); a counter is only ever seen as a rate; every answer is either measured or a [`Why`];
+//! the lock is never held across IO.
+//!
+//! Memory at most, for 8 GPUs and 8 engines: see [`Retention::most_bytes`].
+
+mod histogram;
+mod processes;
+mod series;
+mod sources;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use histogram::{HistogramSeries, HistogramWindow, Interval};
+pub use processes::{ProcessRow, ProcessTable};
+pub use series::{Bin, Pushed, Series, Timed};
+pub use sources::Source;
+
+use crate::model::{Batch, FactKey, GpuProcess, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
+use processes::ProcessHistory;
+
+/// A stretch of time: after `start`, up to and including `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Not included.
+    pub start: Time,
+    /// Included.
+    pub end: Time,
+}
+
+impl Window {
+    /// The last `ms` before `end`.
+    pub fn last(end: Time, ms: u64) -> Self {
+        Self { start: end - ms, end }
+    }
+
+    /// Length in ms.
+    pub const fn ms(&self) -> u64 {
+        self.end.since(self.start)
+    }
+}
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Retention {
+    /// Full rate, ms.
+    pub full_ms: u32,
+    /// Points of a series at full rate, at most.
+    pub max_points: usize,
+    /// Scrapes of a histogram at full rate, at most.
+    pub max_scrapes: usize,
+    /// Length of a rolled-up interval, ms.
+    pub minute_ms: u32,
+    /// Number of rolled-up intervals.
+    pub minutes: u32,
+    /// Rows of all process tables together, at most.
+    pub process_rows: usize,
+}
+
+impl Retention {
+    /// Length of a rolled-up interval, ms.
+    pub const MINUTE_MS: u32 = 60_000;
+
+    /// One hour at up to 10 readings a second, then a day of minutes.
+    pub const HOUR: Self = Self {
+        full_ms: 3_600_000,
+        max_points: 36_000,
+        max_scrapes: 3_600,
+        minute_ms: Self::MINUTE_MS,
+        minutes: 1_440,
+        process_rows: 60_000,
+    };
+
+    /// Upper bound of the memory the histories take, in bytes, when fast metrics are read every
+    /// `interval_ms`, for this many GPUs and engines (engines scraped once a second, 24 buckets).
+    pub const fn most_bytes(&self, interval_ms: u32, gpus: usize, engines: usize) -> usize {
+        /// Of a GPU's metrics, those read every interval; the others are read once a second or less.
+        const FAST: usize = 16;
+        const SLOW: usize = 24;
+        const ENGINE: usize = 16;
+        const HISTOGRAMS: usize = 10;
+        const BUCKETS: usize = 24;
+        const POINT: usize = 8;
+        const MINUTE: usize = 20;
+        let min = self.minutes as usize;
+        let fast = (self.full_ms / interval_ms) as usize;
+        let fast = if fast < self.max_points { fast } else { self.max_points };
+        let slow = (self.full_ms / 1000) as usize;
+        // A ring grows by half when it is full, so it holds at most 1.5 times what it needs.
+        let gpu = (FAST * fast + SLOW * slow) * POINT * 3 / 2 + (FAST + SLOW) * min * MINUTE;
+        let histogram = (self.max_scrapes * 17 / 16 + min) * (BUCKETS * 4 + 24) * 3 / 2;
+        let engine = ENGINE * (slow * POINT * 3 / 2 + min * MINUTE) + HISTOGRAMS * histogram;
+        gpus * gpu + engines * engine + self.process_rows * 96
+    }
+}
+
+/// The histories, shared by samplers and readers.
+#[derive(Debug)]
+pub struct Store {
+    data: Mutex<Data>,
+    version: AtomicU64,
+}
+
+/// What the lock guards, and all that can be asked.
+#[derive(Debug)]
+pub struct Data {
+    keep: Retention,
+    epoch: Option<Time>,
+    newest: Time,
+    series: HashMap<(Subject, Metric), Series>,
+    histograms: HashMap<(Subject, Metric), HistogramSeries>,
+    facts: BTreeMap<(Subject, FactKey), Arc<str>>,
+    processes: ProcessHistory,
+    gpu_processes: Vec<GpuProcess>,
+    sources: BTreeMap<SourceId, Source>,
+    resets: Vec<(Time, Subject)>,
+    out_of_order: u64,
+}
+
+/// Restarts of engines that are remembered.
+const MAX_RESETS: usize = 256;
+/// Samples may be dated this long before the first batch that came in (several sources start together).
+const EPOCH_SLACK_MS: u64 = 60_000;
+
+impl Store {
+    /// An empty store.
+    pub fn new(keep: Retention) -> Self {
+        Self { data: Mutex::new(Data::new(keep)), version: AtomicU64::new(0) }
+    }
+
+    /// Takes in what a sampler read. Waits for readers for as long as they copy, microseconds.
+    pub fn push(&self, batch: &Batch) {
+        self.read().push(batch);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Locks the store for reading. Copy what you need and let go.
+    pub fn read(&self) -> MutexGuard<'_, Data> {
+        // A panic while pushing leaves at worst half a batch: still better than no screen.
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Grows with every push: a reader that has seen this version has nothing new to draw.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+}
+
+impl Data {
+    fn new(keep: Retention) -> Self {
+        Self {
+            keep,
+            epoch: None,
+            newest: Time(0),
+            series: HashMap::new(),
+            histograms: HashMap::new(),
+            facts: BTreeMap::new(),
+            processes: ProcessHistory::default(),
+            gpu_processes: Vec::new(),
+            sources: BTreeMap::new(),
+            resets: Vec::new(),
+            out_of_order: 0,
+        }
+    }
+
+    fn push(&mut self, batch: &Batch) {
+        let epoch = *self.epoch.get_or_insert(batch.at - EPOCH_SLACK_MS);
+        self.newest = self.newest.max(batch.at);
+        self.sources.entry(batch.source).or_default().push(batch, &self.keep);
+        for sample in &batch.samples {
+            let key = (sample.subject, sample.metric);
+            let series = self.series.entry(key).or_insert_with(|| Series::new(sample.metric, epoch));
+            match series.push(batch.at, sample.reading, batch.valid_ms, &self.keep) {
+                Pushed::Kept => {}
+                Pushed::Reset => self.note_reset(batch.at, sample.subject),
+                Pushed::OutOfOrder => self.out_of_order += 1,
+            }
+        }
+        for sample in &batch.histograms {
+            let key = (sample.subject, sample.metric);
+            let series =
+                self.histograms.entry(key).or_insert_with(|| HistogramSeries::new(epoch, Arc::clone(&sample.edges)));
+            if series.push(batch.at, sample, &self.keep) {
+                self.note_reset(batch.at, sample.subject);
+            }
+        }
+        if let SourceId::Engine(i) = batch.source {
+            self.miss_histograms(batch, Subject::Engine(i));
+        }
+        if batch.samples.is_empty() && batch.state.as_ref().is_some_and(SourceState::is_down) {
+            self.miss_series(batch);
+        }
+        for fact in &batch.facts {
+            self.facts.insert((fact.subject, fact.key), Arc::clone(&fact.text));
+        }
+        if let Some(processes) = &batch.processes {
+            self.processes.push(batch.at, batch.valid_ms, processes.clone(), &self.keep);
+        }
+        if let Some(processes) = &batch.gpu_processes {
+            self.gpu_processes.clone_from(processes);
+        }
+    }
+
+    /// A histogram that an engine's batch does not carry was not scraped: a gap.
+    fn miss_histograms(&mut self, batch: &Batch, subject: Subject) {
+        for (key, series) in &mut self.histograms {
+            if key.0 == subject && !batch.histograms.iter().any(|h| h.subject == subject && h.metric == key.1) {
+                series.miss(batch.at, &self.keep);
+            }
+        }
+    }
+
+    /// A source that is down has no current values: each of its series gets a gap.
+    fn miss_series(&mut self, batch: &Batch) {
+        let of_source = |subject: Subject| match batch.source {
+            SourceId::Nvml => matches!(subject, Subject::Gpu(_)),
+            SourceId::Engine(i) => subject == Subject::Engine(i),
+            SourceId::Host => subject == Subject::Host,
+            SourceId::App => subject == Subject::App,
+            SourceId::Process | SourceId::Discovery => false,
+        };
+        for (_, series) in self.series.iter_mut().filter(|((subject, _), _)| of_source(*subject)) {
+            series.miss(batch.at, &self.keep);
+        }
+    }
+
+    fn note_reset(&mut self, at: Time, subject: Subject) {
+        if self.resets.last() == Some(&(at, subject)) {
+            return;
+        }
+        if self.resets.len() == MAX_RESETS {
+            self.resets.remove(0);
+        }
+        self.resets.push((at, subject));
+    }
+
+    /// Time of the newest batch; 0 before the first.
+    pub const fn newest(&self) -> Time {
+        self.newest
+    }
+
+    /// When the first batch came in.
+    pub fn oldest(&self) -> Option<Time> {
+        self.epoch.map(|e| e + EPOCH_SLACK_MS)
+    }
+
+    /// A series, if anything was ever read for it.
+    pub fn series(&self, subject: Subject, metric: Metric) -> Option<&Series> {
+        self.series.get(&(subject, metric))
+    }
+
+    /// A histogram's history, if it was ever scraped.
+    pub fn histogram(&self, subject: Subject, metric: Metric) -> Option<&HistogramSeries> {
+        self.histograms.get(&(subject, metric))
+    }
+
+    /// The newest reading at `at`, stale when too old.
+    pub fn latest(&self, subject: Subject, metric: Metric, at: Time) -> Timed {
+        let never = Timed { at: None, reading: Reading::Missing(Why::NotYet) };
+        self.series(subject, metric).map_or(never, |s| s.latest(at))
+    }
+
+    /// The mean of a gauge or the rate of a counter over the window.
+    pub fn mean(&self, subject: Subject, metric: Metric, window: Window) -> Reading {
+        self.series(subject, metric).map_or(Reading::Missing(Why::NotYet), |s| s.mean(window))
+    }
+
+    /// Columns of a plot; all empty when there is no such series.
+    pub fn fill(&self, subject: Subject, metric: Metric, window: Window, bins: &mut [Bin]) {
+        match self.series(subject, metric) {
+            Some(series) => series.fill(window, bins),
+            None => bins.fill(Bin::default()),
+        }
+    }
+
+    /// Adds up a histogram's window; empty edges when it was never scraped.
+    pub fn histogram_window(&self, subject: Subject, metric: Metric, window: Window, out: &mut HistogramWindow) {
+        match self.histogram(subject, metric) {
+            Some(series) => series.window(window, out),
+            None => *out = HistogramWindow::default(),
+        }
+    }
+
+    /// A text about a subject.
+    pub fn fact(&self, subject: Subject, key: FactKey) -> Option<&str> {
+        self.facts.get(&(subject, key)).map(AsRef::as_ref)
+    }
+
+    /// Indices of the GPUs that were seen, rising.
+    pub fn gpus(&self) -> impl Iterator<Item = u8> {
+        self.facts.keys().filter_map(|&(subject, key)| match subject {
+            Subject::Gpu(i) if key == FactKey::Name => Some(i),
+            _ => None,
+        })
+    }
+
+    /// Indices of the engines that were named or found, rising.
+    pub fn engines(&self) -> impl Iterator<Item = u8> {
+        self.facts.keys().filter_map(|&(subject, key)| match subject {
+            Subject::Engine(i) if key == FactKey::Url => Some(i),
+            _ => None,
+        })
+    }
+
+    /// The newest process table read at or before `at`, whatever its age.
+    pub fn processes(&self, at: Time) -> Option<&ProcessTable> {
+        self.processes.at(at)
+    }
+
+    /// Processes with device memory, as NVML listed them last.
+    pub fn gpu_processes(&self) -> &[GpuProcess] {
+        &self.gpu_processes
+    }
+
+    /// A source, once it has said anything.
+    pub fn source(&self, id: SourceId) -> Option<&Source> {
+        self.sources.get(&id)
+    }
+
+    /// Every source that has said anything.
+    pub fn sources(&self) -> impl Iterator<Item = (SourceId, &Source)> {
+        self.sources.iter().map(|(&id, source)| (id, source))
+    }
+
+    /// Restarts seen in the window: a counter went down.
+    pub fn resets(&self, window: Window) -> impl Iterator<Item = (Time, Subject)> {
+        self.resets.iter().copied().filter(move |(at, _)| *at > window.start && *at <= window.end)
+    }
+
+    /// Samples dropped because newer ones were already there.
+    pub const fn out_of_order(&self) -> u64 {
+        self.out_of_order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::HistogramSample;
+
+    fn scrape(at: u64, tokens: f64) -> Batch {
+        let mut batch = Batch::new(SourceId::Engine(0), Time(at), 3500);
+        batch.push(Subject::Engine(0), Metric::GenerationTokens, tokens);
+        batch.histograms.push(HistogramSample {
+            subject: Subject::Engine(0),
+            metric: Metric::Ttft,
+            edges: [1.0].into(),
+            cumulative: vec![tokens, tokens],
+            sum: None,
+        });
+        batch
+    }
+
+    #[test]
+    fn a_failed_scrape_is_a_gap_in_its_histograms() {
+        let store = Store::new(Retention::HOUR);
+        store.push(&scrape(100_000, 1.0));
+        store.push(&scrape(101_000, 2.0));
+        let mut failed = Batch::new(SourceId::Engine(0), Time(102_000), 3500);
+        failed.state = Some(SourceState::Failed("connection refused".into()));
+        store.push(&failed);
+        store.push(&scrape(103_000, 9.0));
+        let data = store.read();
+        let mut out = HistogramWindow::default();
+        data.histogram_window(Subject::Engine(0), Metric::Ttft, Window::last(Time(103_000), 10_000), &mut out);
+        assert_eq!((out.n, out.gaps), (1, true));
+        let rate = data.latest(Subject::Engine(0), Metric::GenerationTokens, Time(102_500)).reading;
+        assert_eq!(rate, Reading::Missing(Why::Failed));
+        let rate = data.latest(Subject::Engine(0), Metric::GenerationTokens, Time(103_000)).reading;
+        assert_eq!(rate, Reading::Missing(Why::NotYet), "the gap is not bridged");
+        assert_eq!(data.source(SourceId::Engine(0)).unwrap().state_at(Time(102_500)).why(), "connection refused");
+    }
+
+    #[test]
+    fn a_restart_is_noted_once() {
+        let store = Store::new(Retention::HOUR);
+        store.push(&scrape(100_000, 100.0));
+        store.push(&scrape(101_000, 1.0));
+        assert_eq!(store.read().resets(Window::last(Time(101_000), 5000)).count(), 1);
+    }
+
+    #[test]
+    fn nothing_was_read_is_not_yet() {
+        let store = Store::new(Retention::HOUR);
+        assert_eq!(store.read().latest(Subject::Gpu(0), Metric::Temp, Time(5)).reading, Reading::Missing(Why::NotYet));
+        assert_eq!(store.version(), 0);
+    }
+
+    #[test]
+    fn the_stated_bound_is_what_the_docs_say() {
+        let mib = Retention::HOUR.most_bytes(250, 8, 8) / (1 << 20);
+        assert!((100..=130).contains(&mib), "{mib} MiB: state the new figure in README.md and ARCHITECTURE.md");
+    }
+}

@@ -1,0 +1,143 @@
+//! The process table over time: an hour of readings, so that a paused or replayed screen shows the
+//! processes of that moment. Totals become rates here, as counters do in a series.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::model::{ProcessSample, Reading, Time, Why};
+
+use super::Retention;
+
+/// One process at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessRow {
+    /// Process id.
+    pub pid: u32,
+    /// Owner; empty when it cannot be read.
+    pub user: Arc<str>,
+    /// Command line; empty when it cannot be read.
+    pub command: Arc<str>,
+    /// Device memory in bytes on each GPU it uses.
+    pub gpus: Vec<(u8, Reading)>,
+    /// CPU, % of one core.
+    pub cpu_pct: Reading,
+    /// Resident memory, bytes.
+    pub rss: Reading,
+    /// Major faults per second.
+    pub majflt_per_s: Reading,
+    /// Memory held by its page tables, bytes.
+    pub page_table: Reading,
+}
+
+/// The process table at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProcessTable {
+    /// When it was read.
+    pub at: Time,
+    /// How long it may be called current, ms.
+    pub valid_ms: u32,
+    /// One row a process.
+    pub rows: Vec<ProcessRow>,
+}
+
+/// Readings of the process table.
+#[derive(Debug, Default)]
+pub(super) struct ProcessHistory {
+    tables: VecDeque<ProcessTable>,
+    rows: usize,
+    before: Option<(Time, Vec<ProcessSample>)>,
+}
+
+/// Rate per second of a total, or why there is none.
+fn rate(new: Reading, old: Option<Reading>, ms: u64) -> Reading {
+    match (new, old) {
+        (Reading::Missing(why), _) => Reading::Missing(why),
+        (Reading::Value(new), Some(Reading::Value(old))) if ms > 0 && new >= old => {
+            Reading::new((new - old) * 1000.0 / ms as f64)
+        }
+        _ => Reading::Missing(Why::NotYet),
+    }
+}
+
+impl ProcessHistory {
+    pub(super) fn push(&mut self, at: Time, valid_ms: u32, samples: Vec<ProcessSample>, keep: &Retention) {
+        if self.tables.back().is_some_and(|last| at < last.at) {
+            return;
+        }
+        let (then, old) = self.before.take().unwrap_or_default();
+        let ms = at.since(then);
+        let row = |new: &ProcessSample| {
+            let same = old.iter().find(|o| o.pid == new.pid && o.start == new.start);
+            ProcessRow {
+                pid: new.pid,
+                // The texts of the reading before are shared instead of kept once a second.
+                user: same
+                    .filter(|o| o.user == new.user)
+                    .map_or_else(|| Arc::clone(&new.user), |o| Arc::clone(&o.user)),
+                command: same
+                    .filter(|o| o.command == new.command)
+                    .map_or_else(|| Arc::clone(&new.command), |o| Arc::clone(&o.command)),
+                gpus: new.gpus.clone(),
+                // ms of CPU per s is a tenth of a per cent of a core.
+                cpu_pct: rate(new.cpu_ms, same.map(|o| o.cpu_ms), ms).map(|v| v / 10.0),
+                rss: new.rss,
+                majflt_per_s: rate(new.majflt, same.map(|o| o.majflt), ms),
+                page_table: new.page_table,
+            }
+        };
+        let rows: Vec<_> = samples.iter().map(row).collect();
+        self.rows += rows.len();
+        let mut kept = samples;
+        for (sample, row) in kept.iter_mut().zip(&rows) {
+            (sample.user, sample.command) = (Arc::clone(&row.user), Arc::clone(&row.command));
+        }
+        self.before = Some((at, kept));
+        self.tables.push_back(ProcessTable { at, valid_ms, rows });
+        let oldest = at - u64::from(keep.full_ms);
+        while self.tables.front().is_some_and(|t| t.at < oldest)
+            || (self.rows > keep.process_rows && self.tables.len() > 1)
+        {
+            self.rows -= self.tables.pop_front().map_or(0, |t| t.rows.len());
+        }
+    }
+
+    /// The newest table read at or before `at`, whatever its age.
+    pub(super) fn at(&self, at: Time) -> Option<&ProcessTable> {
+        self.tables.partition_point(|t| t.at <= at).checked_sub(1).and_then(|i| self.tables.get(i))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(pid: u32, start: u64, cpu_ms: f64, majflt: f64) -> ProcessSample {
+        ProcessSample {
+            pid,
+            start,
+            user: "u".into(),
+            command: "vllm".into(),
+            gpus: vec![(0, Reading::Value(1e9))],
+            cpu_ms: cpu_ms.into(),
+            rss: 5.0.into(),
+            majflt: majflt.into(),
+            page_table: Reading::Missing(Why::NotPermitted),
+        }
+    }
+
+    #[test]
+    fn totals_become_rates_of_the_same_process_only() {
+        let mut history = ProcessHistory::default();
+        let keep = Retention::HOUR;
+        history.push(Time(0), 3500, vec![sample(1, 9, 1000.0, 10.0)], &keep);
+        assert_eq!(history.at(Time(0)).unwrap().rows[0].cpu_pct, Reading::Missing(Why::NotYet));
+        history.push(Time(2000), 3500, vec![sample(1, 9, 2000.0, 14.0), sample(2, 9, 5.0, 0.0)], &keep);
+        let rows = &history.at(Time(2500)).unwrap().rows;
+        assert_eq!((rows[0].cpu_pct, rows[0].majflt_per_s), (Reading::Value(50.0), Reading::Value(2.0)));
+        assert_eq!(rows[1].cpu_pct, Reading::Missing(Why::NotYet));
+        // The pid comes back as another process.
+        history.push(Time(3000), 3500, vec![sample(1, 77, 2100.0, 14.0)], &keep);
+        assert_eq!(history.at(Time(3000)).unwrap().rows[0].cpu_pct, Reading::Missing(Why::NotYet));
+        assert_eq!(history.at(Time(2999)).unwrap().rows.len(), 2);
+    }
+}

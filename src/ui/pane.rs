@@ -1,0 +1,48 @@
+//! What a pane is. A new pane is one file in `panes/` and one line in its table.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::app::View;
+use crate::store::Data;
+
+use super::theme::Theme;
+
+/// Everything a pane may look at besides the store.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// What part of the data is shown.
+    pub view: &'a View,
+    /// Colours and characters.
+    pub theme: &'a Theme,
+    /// Whether this pane has the focus (only then does it show a cursor).
+    pub focused: bool,
+}
+
+/// A pane's description.
+#[derive(Clone, Copy, Debug)]
+pub struct PaneSpec {
+    /// Name in tests, layouts and screenshots.
+    pub id: &'static str,
+    /// Short name for tabs.
+    pub tab: &'static str,
+    /// What it shows and how to read it: a sentence or two for the help screen.
+    pub help: &'static str,
+    /// Smallest inside (columns, rows) in which it is of use; smaller ones are still drawn.
+    pub min: (u16, u16),
+    /// Makes one.
+    pub new: fn() -> Box<dyn Pane>,
+}
+
+/// A pane. `area` is always the inside, without the frame: the layout draws the frame and the title.
+pub trait Pane {
+    /// Copies what it will draw from the store into its own reused buffers, and words its title.
+    /// The store is locked meanwhile: O(width) work, no IO. Allocation only while buffers grow.
+    fn prepare(&mut self, data: &Data, context: &Context<'_>, area: Rect);
+
+    /// The answer this pane gives, for its frame's title, e.g. "compute-bound: SM 81 %, DRAM 46 %".
+    fn title(&self) -> &str;
+
+    /// Draws what was prepared. Total: any area, also one outside the buffer. No allocation.
+    fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>);
+}

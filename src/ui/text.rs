@@ -1,0 +1,64 @@
+//! Writing text into a buffer without allocating.
+
+use std::fmt::{self, Write};
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+/// Longest text drawn in one call, bytes. More is cut at a character.
+const LINE: usize = 512;
+
+/// A text on the stack.
+struct Line {
+    bytes: [u8; LINE],
+    len: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        let room = LINE - self.len;
+        let mut take = s.len().min(room);
+        while !s.is_char_boundary(take) {
+            take -= 1;
+        }
+        self.bytes[self.len..self.len + take].copy_from_slice(&s.as_bytes()[..take]);
+        self.len += take;
+        Ok(())
+    }
+}
+
+/// Writes `text` at column `x`, row `y` of `area` (0, 0 is its corner), cut at the area's edge.
+/// Returns the column after the text. Nothing is drawn outside `area` or outside the buffer.
+pub fn put(buf: &mut Buffer, area: Rect, (x, y): (u16, u16), style: Style, text: fmt::Arguments<'_>) -> u16 {
+    let area = area.intersection(buf.area);
+    if y >= area.height || x >= area.width {
+        return x;
+    }
+    let mut line = Line { bytes: [0; LINE], len: 0 };
+    // Line takes what fits and never fails.
+    let _ = line.write_fmt(text);
+    let text = std::str::from_utf8(&line.bytes[..line.len]).unwrap_or_default();
+    let (end, _) = buf.set_stringn(area.x + x, area.y + y, text, usize::from(area.width - x), style);
+    end - area.x
+}
+
+/// Columns that `text` takes on screen.
+pub fn width(text: &str) -> u16 {
+    u16::try_from(unicode_width::UnicodeWidthStr::width(text)).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_leaves_the_area() {
+        let mut buf = Buffer::empty(Rect::new(0, 0, 8, 2));
+        let area = Rect::new(2, 0, 4, 1);
+        assert_eq!(put(&mut buf, area, (1, 0), Style::new(), format_args!("abcdef")), 4);
+        assert_eq!(put(&mut buf, area, (0, 1), Style::new(), format_args!("x")), 0);
+        put(&mut buf, Rect::new(100, 100, 5, 5), (0, 0), Style::new(), format_args!("x"));
+        assert_eq!(buf, Buffer::with_lines(["   abc  ", "        "]));
+    }
+}
