@@ -89,6 +89,32 @@ pub struct Context {
     pub interval: Duration,
 }
 
+/// What the command line says about sources.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Base URLs given with `--engine`, in that order; they become engines 0, 1 …
+    pub engine_urls: Vec<String>,
+    /// Whether to look for engines on this host.
+    pub discover: bool,
+    /// NVML library to load instead of the system's `libnvidia-ml.so.1`: for tests.
+    pub nvml_library: Option<std::path::PathBuf>,
+}
+
+/// A live source. A new one is one file and one line in [`SAMPLERS`].
+#[derive(Clone, Copy, Debug)]
+pub struct Sampler {
+    /// Its name in threads, messages and docs.
+    pub id: &'static str,
+    /// What it reads, how often, and what it needs.
+    pub help: &'static str,
+    /// Starts it and returns at once; it runs until [`Context::stop`]. It reports what is wrong as a
+    /// [`crate::model::SourceState`], not as an error.
+    pub start: fn(&Context, &Options),
+}
+
+/// Every live source.
+pub const SAMPLERS: &[Sampler] = &[];
+
 #[cfg(test)]
 mod tests {
     use super::*;
