@@ -4,3 +4,4 @@
 //! say the same. They must not know how a figure is shown. Each states its formula and its source.
 
 pub mod quantile;
+pub mod throttle;
