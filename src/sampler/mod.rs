@@ -135,7 +135,7 @@ mod tests {
     fn stop_wakes_a_waiter() {
         let stop = Stop::default();
         let waiter = stop.clone();
-        let thread = std::thread::spawn(move || waiter.wait(Duration::from_secs(3600)));
+        let thread = std::thread::spawn(move || waiter.wait(Duration::from_hours(1)));
         stop.stop();
         assert!(thread.join().unwrap());
     }
