@@ -3,5 +3,6 @@
 //! Pure functions of what was measured, shared by panes, signals and the snapshot, so that all three
 //! say the same. They must not know how a figure is shown. Each states its formula and its source.
 
+pub mod kv;
 pub mod quantile;
 pub mod throttle;

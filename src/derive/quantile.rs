@@ -36,6 +36,11 @@ pub const fn enough(q: f64, n: u64) -> bool {
     n >= least
 }
 
+/// The highest of P99, P95 and P50 that `n` observations allow ([`enough`]); `None` below 6.
+pub fn highest_allowed(n: u64) -> Option<f64> {
+    [0.99, 0.95, 0.5].into_iter().find(|&q| enough(q, n))
+}
+
 /// The quantile `q` (0 < q ≤ 1) of the window, or `None` when nothing was observed.
 pub fn quantile(window: &HistogramWindow, q: f64) -> Option<Quantile> {
     if window.n == 0 {
