@@ -5,6 +5,7 @@
 
 pub mod app;
 pub mod derive;
+pub mod export;
 pub mod model;
 pub mod sampler;
 pub mod store;
