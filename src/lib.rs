@@ -5,6 +5,7 @@
 
 pub mod app;
 pub mod derive;
+pub mod engine;
 pub mod export;
 pub mod model;
 pub mod sampler;

@@ -1,0 +1,66 @@
+//! Buckets of one histogram over the ranks of an engine.
+//!
+//! Knows no metric's name. Invariant: what comes out has rising finite edges, cumulative counts that
+//! never fall, and +Inf at the end; what cannot be brought into that shape is left out.
+
+use crate::model::{HistogramSample, Metric, Subject};
+
+/// One rank's histogram as its lines come.
+#[derive(Debug, Default)]
+pub struct Buckets {
+    /// Upper edge and cumulative count.
+    pub counts: Vec<(f64, f64)>,
+    /// Sum of all observations, where exposed.
+    pub sum: Option<f64>,
+}
+
+/// A histogram with rising edges; the last is +Inf.
+#[derive(Debug)]
+pub struct Merged {
+    counts: Vec<(f64, f64)>,
+    sum: Option<f64>,
+}
+
+impl Merged {
+    /// Sorts the buckets; of one that comes twice the greater count stays.
+    pub fn of(mut buckets: Buckets) -> Self {
+        buckets.counts.sort_by(|a, b| a.0.total_cmp(&b.0));
+        buckets.counts.dedup_by(|next, kept| {
+            let same = next.0.total_cmp(&kept.0).is_eq();
+            if same {
+                kept.1 = kept.1.max(next.1);
+            }
+            same
+        });
+        Self { counts: buckets.counts, sum: buckets.sum }
+    }
+
+    /// Adds another rank. Cumulative counts add up exactly at the edges that both have; others are dropped.
+    pub fn add(&mut self, other: Self) {
+        let mut theirs = other.counts.into_iter().peekable();
+        self.counts.retain_mut(|(edge, count)| {
+            while theirs.next_if(|t| t.0 < *edge).is_some() {}
+            let Some(same) = theirs.next_if(|t| t.0.total_cmp(edge).is_eq()) else { return false };
+            *count += same.1;
+            true
+        });
+        self.sum = self.sum.zip(other.sum).map(|(a, b)| a + b);
+    }
+
+    /// `None` for what is no histogram: no +Inf, no finite edge, or counts that fall or are no numbers.
+    pub fn sample(self, subject: Subject, metric: Metric) -> Option<HistogramSample> {
+        let (last, finite) = self.counts.split_last()?;
+        let sound = last.0 == f64::INFINITY
+            && !finite.is_empty()
+            && finite.iter().all(|c| c.0.is_finite())
+            && self.counts.iter().all(|c| c.1.is_finite() && c.1 >= 0.0)
+            && self.counts.is_sorted_by(|a, b| a.1 <= b.1);
+        sound.then(|| HistogramSample {
+            subject,
+            metric,
+            edges: finite.iter().map(|c| c.0).collect(),
+            cumulative: self.counts.iter().map(|c| c.1).collect(),
+            sum: self.sum.filter(|s| s.is_finite()),
+        })
+    }
+}
