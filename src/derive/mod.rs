@@ -6,3 +6,4 @@
 pub mod kv;
 pub mod quantile;
 pub mod throttle;
+pub mod wall;
