@@ -8,6 +8,7 @@ pub mod derive;
 pub mod engine;
 pub mod export;
 pub mod model;
+pub mod recording;
 pub mod sampler;
 pub mod store;
 pub mod ui;

@@ -334,6 +334,23 @@ impl<'de> Deserialize<'de> for Ungrouped {
     }
 }
 
+/// A part of a batch, or something a newer version added, which is passed over.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Known<T> {
+    Here(T),
+    Newer(serde::de::IgnoredAny),
+}
+
+impl<T> Known<T> {
+    fn get(self) -> Option<T> {
+        match self {
+            Self::Here(part) => Some(part),
+            Self::Newer(_) => None,
+        }
+    }
+}
+
 impl Serialize for Batch {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -375,12 +392,12 @@ impl<'de> Deserialize<'de> for Batch {
             #[serde(default)]
             s: Ungrouped,
             #[serde(default)]
-            h: Vec<HistogramSample>,
+            h: Vec<Known<HistogramSample>>,
             #[serde(default)]
-            facts: Vec<Fact>,
+            facts: Vec<Known<Fact>>,
             procs: Option<Vec<ProcessSample>>,
             gpu_procs: Option<Vec<GpuProcess>>,
-            state: Option<SourceState>,
+            state: Option<Known<SourceState>>,
         }
         let line = Line::deserialize(deserializer)?;
         Ok(Self {
@@ -389,11 +406,11 @@ impl<'de> Deserialize<'de> for Batch {
             took_us: line.took_us,
             valid_ms: line.valid_ms,
             samples: line.s.samples,
-            histograms: line.h,
-            facts: line.facts,
+            histograms: line.h.into_iter().filter_map(Known::get).collect(),
+            facts: line.facts.into_iter().filter_map(Known::get).collect(),
             processes: line.procs,
             gpu_processes: line.gpu_procs,
-            state: line.state,
+            state: line.state.and_then(Known::get),
         })
     }
 }
@@ -428,8 +445,11 @@ mod tests {
 
     #[test]
     fn a_newer_metric_is_passed_over() {
-        let line = r#"{"t":1,"src":"nvml","valid_ms":1,"s":{"gpu0":{"new_thing":1,"temp_c":40},"dpu0":{"temp_c":1}}}"#;
+        let line = r#"{"t":1,"src":"nvml","valid_ms":1,"s":{"gpu0":{"new_thing":1,"temp_c":40},"dpu0":{"temp_c":1}},
+            "facts":[{"of":"gpu0","k":"colour","v":"green"},{"of":"gpu0","k":"name","v":"X"}],
+            "h":[{"of":"engine0","m":"new_s","edges":[1],"cumulative":[1,2],"sum":null}],"state":{"is":"dreaming"}}"#;
         let batch: Batch = serde_json::from_str(line).unwrap();
-        assert_eq!(batch.samples.len(), 1);
+        assert_eq!((batch.samples.len(), batch.facts.len(), batch.histograms.len()), (1, 1, 0));
+        assert_eq!(batch.state, None);
     }
 }

@@ -3,6 +3,8 @@
 //! Blocking sources have a named thread of their own that is never joined on exit; network sources are
 //! tasks. A source that fails says why in its state and is tried again; it never stops another one.
 
+pub mod replay;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -1,0 +1,262 @@
+//! Recordings that are cut, damaged, endless, foreign or still being written.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use std::io::{Cursor, Read};
+use std::sync::mpsc::{Receiver, channel};
+
+use flate2::read::GzDecoder;
+use proptest::prelude::*;
+use warptop::model::{Batch, FactKey, HistogramSample, Metric, SourceId, Subject, Time};
+use warptop::recording::{Header, MAX_LINE, OpenError, Output, Reader, RecordError, Recorder, Writer};
+
+const START: u64 = 1_795_960_436_789;
+
+fn batch(i: u64) -> Batch {
+    let mut batch = Batch::new(SourceId::Engine(0), Time(START + i * 1000), 3500);
+    batch.push(Subject::Engine(0), Metric::GenerationTokens, 1000.5 * i as f64);
+    batch.fact(Subject::Engine(0), FactKey::Model, "llama-8b");
+    batch.histograms.push(HistogramSample {
+        subject: Subject::Engine(0),
+        metric: Metric::Ttft,
+        edges: [0.1, 1.0].into(),
+        cumulative: vec![i as f64, i as f64, (2 * i) as f64],
+        sum: Some(i as f64),
+    });
+    batch
+}
+
+fn header() -> Header {
+    Header::new(Time(START), "gpu-07", 250)
+}
+
+fn packed(batches: u64) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), &header()).unwrap();
+    for i in 0..batches {
+        writer.write(&batch(i)).unwrap();
+        writer.sync().unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn plain(batches: u64) -> Vec<u8> {
+    let mut text = Vec::new();
+    GzDecoder::new(&packed(batches)[..]).read_to_end(&mut text).unwrap();
+    text
+}
+
+fn play(bytes: Vec<u8>) -> Result<(Vec<Batch>, Vec<String>), OpenError> {
+    let mut reader = Reader::new(Cursor::new(bytes))?;
+    let batches = reader.by_ref().collect();
+    Ok((batches, reader.problems().texts()))
+}
+
+fn expected(n: u64) -> Vec<Batch> {
+    (0..n).map(batch).collect()
+}
+
+#[test]
+fn reads_back_what_was_written_packed_or_not() {
+    for bytes in [packed(20), plain(20)] {
+        assert_eq!(play(bytes).unwrap(), (expected(20), vec![]));
+    }
+    let reader = Reader::new(Cursor::new(packed(1))).unwrap();
+    assert_eq!(reader.header(), &header());
+}
+
+#[test]
+fn a_cut_recording_plays_and_says_how_far() {
+    let bytes = packed(200);
+    let (batches, problems) = play(bytes[..bytes.len() - 8].to_vec()).unwrap();
+    assert_eq!((batches.len(), problems), (200, vec!["cut after 00:03:19: the rest is missing".to_owned()]));
+    let text = plain(200);
+    let (batches, problems) = play(text[..text.len() - 30].to_vec()).unwrap();
+    assert_eq!((batches.len(), problems), (199, vec!["cut after 00:03:18: the rest is missing".to_owned()]));
+}
+
+#[test]
+fn a_damaged_line_is_passed_over_and_counted() {
+    let text = String::from_utf8(plain(5)).unwrap();
+    let broken = text.replacen("\"src\"", "\"s?c\"", 2) + "garbage \u{1b}[31m\n\u{0}\n";
+    let (batches, problems) = play(broken.into_bytes()).unwrap();
+    assert_eq!((batches.len(), problems), (3, vec!["4 damaged or unknown lines passed over".to_owned()]));
+}
+
+#[test]
+fn a_line_too_long_is_passed_over() {
+    let mut text = plain(1);
+    text.extend(std::iter::repeat_n(b'x', MAX_LINE + 1));
+    text.push(b'\n');
+    text.extend(serde_json::to_vec(&batch(1)).unwrap());
+    text.push(b'\n');
+    let (batches, problems) = play(text).unwrap();
+    assert_eq!((batches, problems.len()), (expected(2), 1));
+}
+
+#[test]
+fn a_newer_version_plays_what_is_known() {
+    let text = String::from_utf8(plain(3)).unwrap().replace("\"version\":1", "\"version\":7,\"mood\":{\"a\":[1]}");
+    let text = text + "{\"t\":1,\"src\":\"quantum\",\"valid_ms\":5}\n";
+    let (batches, problems) = play(text.into_bytes()).unwrap();
+    assert_eq!(batches, expected(3));
+    assert!(problems[0].contains("format 7") && problems[1].starts_with("1 damaged or unknown line"), "{problems:?}");
+}
+
+#[test]
+fn what_is_no_recording_is_refused_in_words() {
+    let says = |bytes: Vec<u8>| play(bytes).err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(says(vec![]).contains("empty"));
+    assert!(says(b"\x7fELF\0\0\0".to_vec()).contains("not a warptop recording"));
+    assert!(says(b"{\"format\":\"other\",\"version\":1}\n".to_vec()).contains("not a warptop recording"));
+    assert!(says(vec![b'x'; 1 << 20]).contains("not a warptop recording"));
+    assert!(says(packed(3)[..14].to_vec()).contains("before its first line"));
+    assert!(says(b"\x1f\x8b garbage after the magic".to_vec()).contains("before its first line"));
+}
+
+#[test]
+fn texts_and_histograms_from_a_file_are_made_safe() {
+    let mut text = String::from_utf8(plain(0)).unwrap();
+    text += concat!(
+        r#"{"t":1,"src":{"engine":0},"valid_ms":1,"facts":[{"of":"engine0","k":"model","v":"a\u001b[2Jb"}],"#,
+        r#""state":{"is":"failed","why":"x\u0007y"},"h":[{"of":"engine0","m":"ttft_s","edges":[2,1],"cumulative":[1,2,3],"sum":null},"#,
+        r#"{"of":"engine0","m":"ttft_s","edges":[1,2],"cumulative":[1,2],"sum":null}]}"#,
+        "\n"
+    );
+    let (batches, _) = play(text.into_bytes()).unwrap();
+    assert_eq!(&*batches[0].facts[0].text, "a[2Jb");
+    assert_eq!(batches[0].state.as_ref().unwrap().why(), "xy");
+    assert_eq!(batches[0].histograms, vec![]);
+}
+
+#[test]
+fn recordings_put_together_play_as_one() {
+    let mut bytes = packed(2);
+    bytes.extend(packed(2));
+    let (batches, problems) = play(bytes).unwrap();
+    assert_eq!((batches.len(), problems), (4, vec![]));
+}
+
+/// A pipe whose writer is still there: reading beyond what was sent would wait for ever, so it fails the test.
+struct Pipe(Receiver<Vec<u8>>, Cursor<Vec<u8>>);
+
+impl Read for Pipe {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            match self.1.read(buf)? {
+                0 => self.1 = Cursor::new(self.0.try_recv().map_err(|_| std::io::Error::other("would wait"))?),
+                n => return Ok(n),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_live_pipe_shows_what_was_synced_without_waiting_for_more() {
+    let (send, receive) = channel();
+    let bytes = packed(50);
+    // All that is synced, without the end mark (an empty last block and the checksum).
+    send.send(bytes[..bytes.len() - 10].to_vec()).unwrap();
+    let reader = Reader::new(Pipe(receive, Cursor::default())).unwrap();
+    assert_eq!(reader.take(50).collect::<Vec<_>>(), expected(50));
+}
+
+#[test]
+fn the_recorder_writes_a_file_that_plays_and_never_overwrites_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = Output::File(dir.path().join("a.jsonl.gz"));
+    let recorder = Recorder::start(&output, &header()).unwrap();
+    for i in 0..30 {
+        recorder.tap().send(batch(i)).unwrap();
+    }
+    let summary = recorder.finish().unwrap();
+    assert_eq!((summary.batches, summary.ms), (30, 29_000));
+    let bytes = std::fs::read(dir.path().join("a.jsonl.gz")).unwrap();
+    assert_eq!(summary.bytes, bytes.len() as u64);
+    assert_eq!(play(bytes.clone()).unwrap(), (expected(30), vec![]));
+    assert!(matches!(Recorder::start(&output, &header()), Err(RecordError::Exists(_))));
+    assert_eq!(std::fs::read(dir.path().join("a.jsonl.gz")).unwrap(), bytes);
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_a_file_that_plays() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.jsonl.gz");
+    let recorder = Recorder::start(&Output::File(path.clone()), &header()).unwrap();
+    for i in 0..30 {
+        recorder.tap().send(batch(i)).unwrap();
+    }
+    // Never finished; its thread syncs when a second of data or a tenth of idleness has passed.
+    let mut batches = 0;
+    for _ in 0..2000 {
+        batches = play(std::fs::read(&path).unwrap()).unwrap().0.len();
+        if batches == 30 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(batches, 30);
+    drop(recorder);
+}
+
+#[test]
+fn a_full_disk_ends_the_recorder_in_words_and_stops_no_sampler() {
+    let full = std::path::PathBuf::from("/dev/full");
+    if !full.exists() {
+        return;
+    }
+    let error = Recorder::start(&Output::File(full), &header()).unwrap_err().to_string();
+    assert!(error.contains("/dev/full") && error.contains("space"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn cut_anywhere_a_prefix_plays(at in 0usize..4000, pack: bool) {
+        let bytes = if pack { packed(30) } else { plain(30) };
+        let at = at.min(bytes.len());
+        if let Ok((batches, _)) = play(bytes[..at].to_vec()) {
+            prop_assert_eq!(&batches[..], &expected(30)[..batches.len()]);
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_never_panics_and_keeps_what_is_before(at in 0usize..6000, bit in 0u8..8, pack: bool) {
+        let mut bytes = if pack { packed(30) } else { plain(30) };
+        let at = at % bytes.len();
+        bytes[at] ^= 1 << bit;
+        // The unpacker gives nothing of the half kilobyte that holds the damage.
+        let before = if pack {
+            bytes[..at.saturating_sub(512)].to_vec()
+        } else {
+            bytes[..bytes[..at].iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1)].to_vec()
+        };
+        let damaged = play(bytes);
+        if let Ok((before, _)) = play(before) {
+            let (batches, _) = damaged.unwrap();
+            prop_assert!(batches.len() >= before.len(), "{} {}", batches.len(), before.len());
+            prop_assert_eq!(&batches[..before.len()], &before[..]);
+        }
+    }
+
+    #[test]
+    fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..2000), tail: bool) {
+        let mut input = if tail { plain(2) } else { vec![] };
+        input.extend(bytes);
+        if let Ok((batches, _)) = play(input) {
+            prop_assert!(batches.len() >= 2);
+        }
+    }
+}
+
+#[test]
+fn a_closed_pipe_says_so() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut writer = Writer::new(writer, &header());
+    let error = match &mut writer {
+        Ok(w) => w.write(&batch(0)).and_then(|()| w.sync()).unwrap_err(),
+        Err(e) => std::io::Error::from(e.kind()),
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+}
