@@ -3,7 +3,11 @@
 //! Blocking sources have a named thread of their own that is never joined on exit; network sources are
 //! tasks. A source that fails says why in its state and is tried again; it never stops another one.
 
+mod cost;
+mod host;
+mod process;
 pub mod replay;
+mod thread;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -115,7 +119,7 @@ pub struct Sampler {
 }
 
 /// Every live source.
-pub const SAMPLERS: &[Sampler] = &[];
+pub const SAMPLERS: &[Sampler] = &[host::SAMPLER, process::SAMPLER, cost::SAMPLER];
 
 #[cfg(test)]
 mod tests {
