@@ -343,7 +343,7 @@ mod tests {
     fn sleeper() -> std::process::Child {
         let child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let line = format!("/proc/{}/cmdline", child.id());
-        while !std::fs::read(&line).unwrap().starts_with(b"sleep\0600") {
+        while !std::fs::read(&line).unwrap().starts_with(b"sleep\x00600") {
             std::thread::yield_now();
         }
         child
