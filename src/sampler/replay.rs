@@ -184,7 +184,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Metric, Reading};
+    use crate::model::{Metric, Reading, Why};
     use crate::recording::Writer;
     use crate::store::Retention;
 
@@ -246,6 +246,16 @@ mod tests {
         wait_for(|| replay.ended());
         assert_eq!((newest(), replay.problems()), (10_790_000, Vec::new()));
         stop.stop();
+    }
+
+    #[test]
+    fn the_demo_plays() {
+        let store = Store::new(Retention::HOUR);
+        let (start, end) = load(&mut Input::Demo.open().unwrap(), &store, None).unwrap();
+        assert!(end.since(start) > 60_000);
+        let data = store.read();
+        assert_eq!((data.gpus().count(), data.engines().count()), (1, 1));
+        assert_ne!(data.latest(Subject::Gpu(0), Metric::SmActive, end).reading, Reading::Missing(Why::NotYet));
     }
 
     #[test]

@@ -1,0 +1,69 @@
+//! Rows of `metrics.jsonl.gz`: an engine's metrics as scraped, through the live program's adapters.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use warptop::engine::{self, promtext::Exposition};
+use warptop::model::{Batch, FactKey, Metric, SourceId, SourceState, Subject, Time};
+
+use super::rows;
+
+const ENGINE: u8 = 0;
+/// It was scraped every second.
+const VALID_MS: u32 = 3500;
+
+#[derive(Deserialize)]
+struct Row {
+    unix_ms: u64,
+    #[serde(default)]
+    scrape_ms: f64,
+    #[serde(default)]
+    body: String,
+}
+
+/// All scrapes, and before them what the start-up log says.
+pub(super) fn batches(dir: &Path) -> Result<Vec<Batch>, String> {
+    let rows = rows::<Row>(dir, "metrics.jsonl.gz")?;
+    let Some(adapter) = rows.iter().find_map(|row| engine::detect(Exposition::new(&row.body))) else {
+        if !rows.is_empty() {
+            eprintln!("metrics.jsonl.gz: no adapter knows these bodies");
+        }
+        return Ok(Vec::new());
+    };
+    let log = std::fs::read_to_string(dir.join("vllm-start.log")).unwrap_or_default();
+    let mut batches = vec![from_log(&log, Time(rows[0].unix_ms))];
+    batches[0].fact(Subject::Engine(ENGINE), FactKey::Kind, adapter.spec().id);
+    batches[0].fact(Subject::Engine(ENGINE), FactKey::Name, adapter.spec().name);
+    let mut known = Vec::new();
+    for row in &rows {
+        let mut batch = Batch::new(SourceId::Engine(ENGINE), Time(row.unix_ms), VALID_MS);
+        batch.took_us = (row.scrape_ms * 1000.0) as u32;
+        let body = Exposition::new(&row.body);
+        if adapter.detect(body) {
+            adapter.translate(body, ENGINE, &mut batch);
+            engine::only_news(&mut batch.facts, &mut known);
+        } else {
+            batch.state = Some(SourceState::Failed("the scrape gave nothing".into()));
+        }
+        batches.push(batch);
+    }
+    Ok(batches)
+}
+
+/// URL, version and longest context, as vLLM logs them at its start.
+fn from_log(log: &str, at: Time) -> Batch {
+    let subject = Subject::Engine(ENGINE);
+    let mut batch = Batch::new(SourceId::Engine(ENGINE), at, Batch::FOREVER);
+    let after = |mark: &str| {
+        let rest = log.split_once(mark)?.1;
+        rest.split(|c: char| c.is_whitespace() || ",)".contains(c)).next().filter(|word| !word.is_empty())
+    };
+    batch.fact(subject, FactKey::Url, after("vLLM server on ").unwrap_or("imported"));
+    if let Some(version) = after(" version ") {
+        batch.fact(subject, FactKey::Version, version);
+    }
+    if let Some(length) = after("max_seq_len=").and_then(|length| length.parse::<f64>().ok()) {
+        batch.push(subject, Metric::MaxModelLen, length);
+    }
+    batch
+}

@@ -1,0 +1,174 @@
+//! `cargo xtask import DIR OUT`: a folder of captured files becomes a recording.
+//!
+//! The folder holds `gpu.jsonl.gz`, `metrics.jsonl.gz`, `proc.jsonl.gz` and perhaps `vllm-start.log`.
+//! Bodies of metrics go through the adapter that the live program uses, and everything becomes the
+//! batches that its samplers would have sent. Invariant: nothing is said that is not in the folder or
+//! on the command line.
+
+mod engine;
+mod gpu;
+mod host;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use warptop::model::{Batch, FactKey, Metric, Reading, SourceId, SourceState, Subject, Time, gpu_specs};
+use warptop::recording::{Header, Writer};
+
+/// How it is called.
+pub(crate) const USAGE: &str = "import DIR OUT [--note TEXT] [--interval MS] [--fact gpu0.name=TEXT]… \
+    [--set gpu0.sm_clock_max_mhz=1980]…   captured files into a recording";
+
+/// What the command line says.
+#[derive(Default)]
+struct Options {
+    paths: Vec<String>,
+    note: String,
+    interval_ms: u64,
+    facts: Vec<(Subject, FactKey, String)>,
+    values: Vec<(Subject, Metric, f64)>,
+}
+
+/// Runs the task.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let options = parse(args)?;
+    let [dir, out] = &options.paths[..] else { return Err(format!("needs DIR and OUT: {USAGE}")) };
+    let dir = Path::new(dir);
+    let mut batches = gpu::batches(dir)?;
+    let with_gpm = batches.iter().any(|b| b.samples.iter().any(|s| s.metric == Metric::SmActive));
+    let held = gpu::memory_held(&batches);
+    batches.extend(host::batches(dir, &held)?);
+    batches.extend(engine::batches(dir)?);
+    batches.sort_by_key(|batch| batch.at);
+    let Some(start) = batches.first().map(|batch| batch.at) else {
+        return Err(format!("'{}' holds no gpu.jsonl.gz, metrics.jsonl.gz or proc.jsonl.gz", dir.display()));
+    };
+    announce(&mut batches);
+    batches.insert(0, once(&options, start, with_gpm));
+    let mut header = Header::new(start, "", options.interval_ms);
+    header.note = if options.note.is_empty() { name_of(dir) } else { options.note };
+    write(Path::new(out), &header, &batches).map_err(|e| format!("cannot write '{out}': {e}"))?;
+    eprintln!("{out}: {} batches", batches.len());
+    Ok(())
+}
+
+fn parse(args: &[String]) -> Result<Options, String> {
+    let mut options = Options { interval_ms: 100, ..Options::default() };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value: {USAGE}"));
+        match arg.as_str() {
+            "--note" => options.note.clone_from(value()?),
+            "--interval" => options.interval_ms = value()?.parse().map_err(|_| "--interval needs milliseconds")?,
+            "--fact" => {
+                let (subject, key, text) = assignment(value()?)?;
+                let key = serde_json::from_value(key.into()).map_err(|e| e.to_string())?;
+                options.facts.push((subject, key, text.to_owned()));
+            }
+            "--set" => {
+                let (subject, key, text) = assignment(value()?)?;
+                let metric = Metric::from_key(key).ok_or_else(|| format!("there is no metric '{key}'"))?;
+                options.values.push((subject, metric, text.parse().map_err(|_| format!("'{text}' is no number"))?));
+            }
+            flag if flag.starts_with('-') => return Err(format!("unknown flag {flag}: {USAGE}")),
+            path => options.paths.push(path.to_owned()),
+        }
+    }
+    Ok(options)
+}
+
+/// `gpu0.name=NVIDIA H200` in its three parts.
+fn assignment(text: &str) -> Result<(Subject, &str, &str), String> {
+    let parts = text.split_once('=').and_then(|(left, value)| Some((left.split_once('.')?, value)));
+    let ((subject, key), value) = parts.ok_or_else(|| format!("'{text}' is not of the form gpu0.key=value"))?;
+    Ok((subject.parse().map_err(|e| format!("{e}"))?, key, value))
+}
+
+/// What never changes: said by the command line, or following from it.
+fn once(options: &Options, start: Time, with_gpm: bool) -> Batch {
+    let gpu = Subject::Gpu(0);
+    let mut batch = Batch::new(SourceId::Nvml, start, Batch::FOREVER);
+    for (subject, key, text) in &options.facts {
+        batch.fact(*subject, *key, text);
+        let peak = gpu_specs::dram_peak_bytes_per_s(text).filter(|_| *key == FactKey::Name && *subject == gpu);
+        if let Some(peak) = peak {
+            batch.push(gpu, Metric::DramPeak, peak);
+            batch.fact(gpu, FactKey::DramPeakSource, "datasheet");
+        }
+    }
+    if !options.facts.iter().any(|f| f.0 == gpu && f.1 == FactKey::Name) {
+        batch.fact(gpu, FactKey::Name, "GPU (name not captured)");
+    }
+    batch.fact(gpu, FactKey::ActivitySource, if with_gpm { "gpm" } else { "time" });
+    for (subject, metric, value) in &options.values {
+        batch.push(*subject, *metric, *value);
+    }
+    batch
+}
+
+/// The first batch of a source says that it reads.
+fn announce(batches: &mut [Batch]) {
+    let mut known = Vec::new();
+    for batch in batches {
+        if !known.contains(&batch.source) {
+            known.push(batch.source);
+            batch.state.get_or_insert(SourceState::Ok);
+        }
+    }
+}
+
+fn name_of(dir: &Path) -> String {
+    dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn write(path: &Path, header: &Header, batches: &[Batch]) -> std::io::Result<()> {
+    let mut writer = Writer::new(File::create(path)?, header)?;
+    for batch in batches {
+        writer.write(batch)?;
+    }
+    writer.finish().map(drop)
+}
+
+/// The rows of one packed file of JSON lines; none when it is not there. Lines that cannot be read
+/// are passed over and counted aloud.
+fn rows<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<Vec<T>, String> {
+    let path = dir.join(name);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("{name} is not there: its part stays empty");
+            return Ok(Vec::new());
+        }
+        Err(e) => return Err(format!("cannot read '{}': {e}", path.display())),
+    };
+    let (mut rows, mut bad) = (Vec::new(), 0);
+    for line in BufReader::new(MultiGzDecoder::new(file)).lines() {
+        let Ok(line) = line else {
+            eprintln!("{name} is cut or damaged after {} rows", rows.len());
+            break;
+        };
+        match serde_json::from_str(&line) {
+            Ok(row) => rows.push(row),
+            Err(_) => bad += 1,
+        }
+    }
+    if bad > 0 {
+        eprintln!("{name}: {bad} lines could not be read");
+    }
+    Ok(rows)
+}
+
+/// A number, where the capture has one: `null` stands for a call that gave none.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(transparent)]
+struct Captured(Option<f64>);
+
+impl Captured {
+    fn per(self, unit: f64) -> Reading {
+        Reading::new(self.0.unwrap_or(f64::NAN) / unit)
+    }
+}
