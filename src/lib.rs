@@ -4,11 +4,14 @@
 //! terminal. ARCHITECTURE.md walks from a sampler to a pixel; modules import only downward.
 
 pub mod app;
+pub mod cli;
 pub mod derive;
 pub mod engine;
 pub mod export;
 pub mod model;
 pub mod recording;
+pub mod runtime;
 pub mod sampler;
 pub mod store;
+pub mod term;
 pub mod ui;

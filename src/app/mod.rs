@@ -1,8 +1,258 @@
 //! What the program is showing: view, focus, actions. Pure and synchronous; time is injected.
 //!
-//! `update` turns an event into a new state and a list of effects; it must not draw, read a clock, or
-//! touch a source.
+//! `update` turns an event into a new state and at most one effect; it must not draw, read a clock, or
+//! touch a source. Every change of state goes through it.
 
+mod action;
+mod key;
+mod timeline;
 pub mod view;
 
+pub use action::{ACTIONS, Action, ActionSpec};
+pub use key::Key;
+pub use timeline::{Origin, Timeline};
 pub use view::View;
+
+use crate::model::{Metric, Time};
+use crate::store::Data;
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event {
+    /// A key was pressed.
+    Key(Key),
+    /// The terminal has another size, or its content was lost.
+    Resize,
+    /// Time passed: what the clock says, and what data there are.
+    Tick(Time, Seen),
+    /// The heat map has this many columns and rows for its cursor.
+    CursorRange(u16, u16),
+    /// The stream that is replayed ended.
+    StreamEnded,
+    /// A signal or a lost terminal asks to end.
+    Interrupt,
+}
+
+/// What the runtime has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// End the program.
+    Quit(Exit),
+    /// Give the terminal back to the shell until it continues us.
+    Suspend,
+    /// Paint the whole screen anew.
+    Repaint,
+    /// Stop the live sources and play the embedded recording.
+    Demo,
+}
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// By the user's key.
+    Asked,
+    /// By a signal.
+    Interrupted,
+}
+
+/// What data there are: all that `update` needs to know of the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Oldest and newest data.
+    pub extent: Option<(Time, Time)>,
+    /// Bit i: GPU i was seen (the first 64).
+    pub gpus: u64,
+    /// Bit i: engine i was seen (the first 64).
+    pub engines: u64,
+}
+
+impl Seen {
+    /// What is in the store.
+    pub fn of(data: &Data) -> Self {
+        let bits =
+            |places: &mut dyn Iterator<Item = u8>| places.filter(|&i| i < 64).fold(0_u64, |bits, i| bits | 1 << i);
+        Self {
+            extent: data.oldest().map(|oldest| (oldest, data.newest())),
+            gpus: bits(&mut data.gpus()),
+            engines: bits(&mut data.engines()),
+        }
+    }
+}
+
+/// What warptop costs, for the footer; the CPU and memory figures are in the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Time the last frame took to prepare, draw and write, µs.
+    pub frame_us: u64,
+    /// Batches the recorder lost and samples that came too late.
+    pub lost: u64,
+}
+
+/// The state of the screen.
+#[derive(Clone, Debug)]
+pub struct App {
+    /// What part of the data every pane shows.
+    pub view: View,
+    /// How the time axis moves.
+    pub timeline: Timeline,
+    /// Place of the pane in focus.
+    pub focus: usize,
+    /// Whether the pane in focus has the screen for itself.
+    pub zoomed: bool,
+    /// First line of the help screen that is shown; `None` while it is closed.
+    pub help: Option<u16>,
+    /// What data there are.
+    pub seen: Seen,
+    panes: usize,
+    cursor_range: (u16, u16),
+}
+
+/// The next set bit after `from` in steps of 1 or -1, wrapping around; `from` when none is set.
+fn next_bit(bits: u64, from: u8, back: bool) -> u8 {
+    let step = |n: u8| if back { 64 + from - n } else { from + n } % 64;
+    (1..=64).map(step).find(|i| bits >> i & 1 == 1).unwrap_or(from)
+}
+
+/// The place one further, wrapping around.
+const fn turn(place: usize, len: usize, back: bool) -> usize {
+    if len == 0 { 0 } else { (place + if back { len - 1 } else { 1 }) % len }
+}
+
+impl App {
+    /// A screen of `panes` panes on data from `origin`.
+    pub const fn new(origin: Origin, now: Time, panes: usize) -> Self {
+        Self {
+            view: View::new(now),
+            timeline: Timeline::new(origin, now),
+            focus: 0,
+            zoomed: false,
+            help: None,
+            seen: Seen { extent: None, gpus: 0, engines: 0 },
+            panes,
+            cursor_range: (1, 1),
+        }
+    }
+
+    /// Whether neither GPU nor engine was found (yet): then the demo is one key away.
+    pub const fn nothing_here(&self) -> bool {
+        matches!(self.timeline.origin(), Origin::Live) && self.seen.gpus == 0 && self.seen.engines == 0
+    }
+
+    /// Takes in what happened.
+    pub fn update(&mut self, event: Event) -> Option<Effect> {
+        let effect = match event {
+            Event::Key(key) => Action::of(key).and_then(|(action, place)| self.act(action, place)),
+            Event::Resize => Some(Effect::Repaint),
+            Event::Interrupt => Some(Effect::Quit(Exit::Interrupted)),
+            Event::StreamEnded => {
+                self.timeline.ended();
+                None
+            }
+            Event::CursorRange(columns, rows) => {
+                self.cursor_range = (columns.max(1), rows.max(1));
+                if let Some((column, row)) = self.view.cursor {
+                    self.view.cursor = Some((column.min(columns.max(1) - 1), row.min(rows.max(1) - 1)));
+                }
+                None
+            }
+            Event::Tick(now, seen) => {
+                self.tick(now, seen);
+                None
+            }
+        };
+        self.view.end = self.timeline.end();
+        self.view.live = self.timeline.moving();
+        effect
+    }
+
+    fn tick(&mut self, now: Time, seen: Seen) {
+        self.timeline.tick(now, seen.extent, self.view.span_ms);
+        self.seen = seen;
+        for (bits, chosen) in [(seen.gpus, &mut self.view.gpu), (seen.engines, &mut self.view.engine)] {
+            // What was chosen before anything was seen may not exist.
+            if bits != 0 && (*chosen > 63 || bits >> *chosen & 1 == 0) {
+                *chosen = u8::try_from(bits.trailing_zeros()).unwrap_or(0);
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action, place: usize) -> Option<Effect> {
+        match action {
+            Action::Quit => return Some(Effect::Quit(Exit::Asked)),
+            Action::Suspend => return Some(Effect::Suspend),
+            Action::Repaint => return Some(Effect::Repaint),
+            Action::Demo => return self.nothing_here().then_some(Effect::Demo),
+            Action::Help => self.help = if self.help.is_some() { None } else { Some(0) },
+            Action::Back => self.back(),
+            Action::FocusNext => self.focus = turn(self.focus, self.panes, false),
+            Action::FocusPrevious => self.focus = turn(self.focus, self.panes, true),
+            Action::Show if place < self.panes => self.focus = place,
+            Action::Show => {}
+            Action::Zoom => self.zoomed = !self.zoomed,
+            Action::NextGpu => self.view.gpu = next_bit(self.seen.gpus, self.view.gpu, false),
+            Action::PreviousGpu => self.view.gpu = next_bit(self.seen.gpus, self.view.gpu, true),
+            Action::NextEngine => self.view.engine = next_bit(self.seen.engines, self.view.engine, false),
+            Action::PreviousEngine => self.view.engine = next_bit(self.seen.engines, self.view.engine, true),
+            Action::NextMetric => self.view.latency = self.metric(false),
+            Action::PreviousMetric => self.view.latency = self.metric(true),
+            Action::Cursor => {
+                let middle = (self.cursor_range.0 / 2, self.cursor_range.1 / 2);
+                self.view.cursor = if self.view.cursor.is_some() { None } else { Some(middle) };
+            }
+            Action::Up => self.vertical(true),
+            Action::Down => self.vertical(false),
+            Action::Left => self.horizontal(true),
+            Action::Right => self.horizontal(false),
+            Action::Shorter => self.span(true),
+            Action::Longer => self.span(false),
+            Action::Pause => self.timeline.pause(self.view.span_ms),
+            Action::Start => self.timeline.to_start(self.view.span_ms),
+            Action::Edge => self.timeline.to_edge(),
+            Action::Slower => self.timeline.change_speed(-1),
+            Action::Faster => self.timeline.change_speed(1),
+        }
+        None
+    }
+
+    fn back(&mut self) {
+        if self.help.is_some() {
+            self.help = None;
+        } else if self.zoomed {
+            self.zoomed = false;
+        } else {
+            self.view.cursor = None;
+        }
+    }
+
+    fn metric(&self, back: bool) -> Metric {
+        let all = View::LATENCIES;
+        let place = all.iter().position(|m| *m == self.view.latency).unwrap_or(0);
+        all[turn(place, all.len(), back)]
+    }
+
+    fn span(&mut self, shorter: bool) {
+        let mut place = View::SPANS.iter().position(|s| *s >= self.view.span_ms).unwrap_or(View::SPANS.len() - 1);
+        place = if shorter { place.saturating_sub(1) } else { (place + 1).min(View::SPANS.len() - 1) };
+        self.view.span_ms = View::SPANS[place];
+    }
+
+    fn vertical(&mut self, up: bool) {
+        if let Some(line) = &mut self.help {
+            *line = if up { line.saturating_sub(1) } else { line.saturating_add(1).min(200) };
+        } else if let Some((_, row)) = &mut self.view.cursor {
+            *row = if up { (*row + 1).min(self.cursor_range.1 - 1) } else { row.saturating_sub(1) };
+        }
+    }
+
+    fn horizontal(&mut self, left: bool) {
+        if let Some((column, _)) = &mut self.view.cursor {
+            *column = if left { column.saturating_sub(1) } else { (*column + 1).min(self.cursor_range.0 - 1) };
+        } else {
+            let step = i64::try_from(self.view.span_ms / 10).unwrap_or(i64::MAX);
+            self.timeline.seek(if left { -step } else { step });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,12 @@
 //! The only module that names ratatui's buffers besides `term` and `export`. It must not read a
 //! clock, a file or a source.
 
+pub mod chrome;
+pub mod help;
+pub mod layout;
 pub mod pane;
 pub mod panes;
+pub mod screen;
 pub mod text;
 pub mod theme;
 pub mod units;

@@ -43,6 +43,43 @@ pub fn put(buf: &mut Buffer, area: Rect, (x, y): (u16, u16), style: Style, text:
     end - area.x
 }
 
+/// Cuts `text` into lines of at most `width` columns at spaces, and hands each to `line` with its row.
+/// A word longer than a line is cut at the edge. Returns the number of lines.
+fn wrap<'a>(text: &'a str, columns: u16, mut line: impl FnMut(u16, &'a str)) -> u16 {
+    let mut rows = 0;
+    let mut rest = text.trim();
+    while !rest.is_empty() && columns > 0 && rows < u16::MAX {
+        let mut end = 0;
+        for (at, word) in rest.split(' ').scan(0, |at, word| {
+            let start = *at;
+            *at += word.len() + 1;
+            Some((start, word))
+        }) {
+            let to = at + word.len();
+            if end > 0 && rest.get(..to).is_some_and(|s| width(s) > columns) {
+                break;
+            }
+            end = to;
+        }
+        line(rows, rest.get(..end).unwrap_or_default());
+        rest = rest.get(end..).unwrap_or_default().trim_start();
+        rows += 1;
+    }
+    rows
+}
+
+/// Writes `text` over as many rows of `area` as it needs and there are, broken at spaces.
+pub fn put_wrapped(buf: &mut Buffer, area: Rect, style: Style, text: &str) {
+    wrap(text, area.width, |row, line| {
+        put(buf, area, (0, row), style, format_args!("{line}"));
+    });
+}
+
+/// Rows that [`put_wrapped`] needs for `text` at this width.
+pub fn wrapped_rows(text: &str, columns: u16) -> u16 {
+    wrap(text, columns, |_, _| {})
+}
+
 /// Columns that `text` takes on screen.
 pub fn width(text: &str) -> u16 {
     u16::try_from(unicode_width::UnicodeWidthStr::width(text)).unwrap_or(u16::MAX)
@@ -60,5 +97,16 @@ mod tests {
         assert_eq!(put(&mut buf, area, (0, 1), Style::new(), format_args!("x")), 0);
         put(&mut buf, Rect::new(100, 100, 5, 5), (0, 0), Style::new(), format_args!("x"));
         assert_eq!(buf, Buffer::with_lines(["   abc  ", "        "]));
+    }
+
+    #[test]
+    fn long_text_is_broken_at_spaces() {
+        let text = "no driver here: install it";
+        let mut buf = Buffer::empty(Rect::new(0, 0, 10, 4));
+        let area = buf.area;
+        put_wrapped(&mut buf, area, Style::new(), text);
+        assert_eq!(buf, Buffer::with_lines(["no driver ", "here:     ", "install it", "          "]));
+        assert_eq!((wrapped_rows(text, 10), wrapped_rows(text, 0), wrapped_rows("", 9)), (3, 0, 0));
+        assert_eq!(wrapped_rows("überlang kurz", 4), 2);
     }
 }

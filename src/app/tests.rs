@@ -1,0 +1,98 @@
+//! The state machine under keys, ticks and random sequences of both.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn app() -> App {
+    let mut app = App::new(Origin::Live, Time(100_000), 6);
+    let seen = Seen { extent: Some((Time(10_000), Time(100_000))), gpus: 0b101, engines: 0b10 };
+    app.update(Event::Tick(Time(100_000), seen));
+    app
+}
+
+fn press(app: &mut App, keys: &str) {
+    for c in keys.chars() {
+        app.update(Event::Key(Key::Char(c)));
+    }
+}
+
+#[test]
+fn the_next_gpu_is_one_that_exists() {
+    let mut app = app();
+    assert_eq!((app.view.gpu, app.view.engine), (0, 1), "engine 0 does not exist");
+    press(&mut app, "g");
+    assert_eq!(app.view.gpu, 2);
+    press(&mut app, "g");
+    assert_eq!(app.view.gpu, 0);
+    press(&mut app, "Ge");
+    assert_eq!((app.view.gpu, app.view.engine), (2, 1));
+}
+
+#[test]
+fn the_cursor_takes_the_arrows() {
+    let mut app = app();
+    app.update(Event::CursorRange(50, 8));
+    press(&mut app, "chk");
+    assert_eq!((app.view.cursor, app.view.end), (Some((24, 5)), Time(100_000)));
+    app.update(Event::CursorRange(10, 3));
+    assert_eq!(app.view.cursor, Some((9, 2)), "stays on the map");
+    press(&mut app, "ch");
+    assert_eq!((app.view.cursor, app.view.end, app.view.live), (None, Time(94_000), false));
+}
+
+#[test]
+fn escape_closes_one_thing_at_a_time() {
+    let mut app = app();
+    press(&mut app, "cz?");
+    let state = |app: &App| (app.help.is_some(), app.zoomed, app.view.cursor.is_some());
+    let mut states = vec![state(&app)];
+    for _ in 0..3 {
+        app.update(Event::Key(Key::Esc));
+        states.push(state(&app));
+    }
+    assert_eq!(states, [(true, true, true), (false, true, true), (false, false, true), (false, false, false)]);
+}
+
+#[test]
+fn the_demo_is_offered_only_where_nothing_is() {
+    let mut empty = App::new(Origin::Live, Time(5), 6);
+    assert_eq!(empty.update(Event::Key(Key::Char('d'))), Some(Effect::Demo));
+    assert_eq!(app().update(Event::Key(Key::Char('d'))), None);
+    let mut replay = App::new(Origin::Recording, Time(5), 6);
+    assert_eq!(replay.update(Event::Key(Key::Char('d'))), None);
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let keys: Vec<Key> = ACTIONS.iter().flat_map(|s| s.keys.iter().copied()).collect();
+    let seen = (any::<u64>(), any::<u64>(), proptest::option::of((any::<u64>(), any::<u64>()))).prop_map(
+        |(gpus, engines, extent)| Seen { extent: extent.map(|(a, b)| (Time(a.min(b)), Time(a.max(b)))), gpus, engines },
+    );
+    prop_oneof![
+        8 => proptest::sample::select(keys).prop_map(Event::Key),
+        1 => any::<char>().prop_map(|c| Event::Key(Key::Char(c))),
+        2 => (any::<u64>(), seen).prop_map(|(now, seen)| Event::Tick(Time(now), seen)),
+        1 => (any::<u16>(), any::<u16>()).prop_map(|(w, h)| Event::CursorRange(w, h)),
+        1 => Just(Event::Resize),
+        1 => Just(Event::StreamEnded),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_sequence_of_events_is_survived(
+        panes in 0_usize..8,
+        origin in proptest::sample::select(vec![Origin::Live, Origin::Stream, Origin::Recording, Origin::Demo]),
+        events in proptest::collection::vec(any_event(), 0..200),
+    ) {
+        let mut app = App::new(origin, Time(1_000_000), panes);
+        for event in events {
+            app.update(event);
+            prop_assert!(app.focus < panes.max(1));
+            prop_assert!(View::SPANS.contains(&app.view.span_ms));
+            prop_assert_eq!(app.view.end, app.timeline.end());
+            prop_assert!(app.view.cursor.is_none_or(|(c, r)| c < app.cursor_range.0 && r < app.cursor_range.1));
+        }
+        prop_assert_eq!(app.update(Event::Key(Key::Char('q'))), Some(Effect::Quit(Exit::Asked)));
+    }
+}

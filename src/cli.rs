@@ -1,0 +1,293 @@
+//! The command line: what can be asked for, in which words it is refused, and how the program ends.
+//!
+//! The only module that prints. It must not know how anything is read or drawn.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::app::Exit;
+use crate::model::{Clock, SystemClock};
+use crate::recording::{Output, RecordError};
+use crate::runtime::{self, Fault, Inputs, Program, Session};
+use crate::sampler::Options;
+use crate::sampler::replay::Input as Recorded;
+use crate::store::Retention;
+use crate::term::{self, caps, input};
+
+/// Shortest and longest period of the fast readings. Below 100 ms the GPU's own counters are no
+/// longer meaningful.
+const INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 ok, 1 error, 2 usage (also: no terminal to draw on), 130 ended by a signal.
+warptop only looks: it sets nothing on a GPU and opens no port.";
+
+/// Why is this LLM server slow? What the silicon, the server and the host do, on one time axis.
+#[derive(Debug, Parser)]
+#[command(version, after_help = AFTER_HELP, after_long_help = after_long_help())]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    sources: Sources,
+    #[command(flatten)]
+    look: Look,
+    /// Fail on purpose: for the tests of what the terminal looks like afterwards.
+    #[arg(long, hide = true, value_enum)]
+    test_panic: Option<TestPanic>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The same screen on a recording of a real H200 that serves a model
+    Demo,
+    /// The same screen on a recording; pause, seek, speed
+    Replay {
+        /// A recording, or - for one that comes in through a pipe
+        #[arg(value_name = "FILE|-")]
+        file: PathBuf,
+    },
+    /// Record this machine without a screen
+    Record {
+        /// A new file, or - for a pipe: ssh gpu1 warptop record -o - | warptop replay -
+        #[arg(short, long, value_name = "FILE|-")]
+        output: PathBuf,
+        /// How long, e.g. 90s, 10min or 2h; until Ctrl-C when left out
+        #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+        duration: Option<Duration>,
+    },
+}
+
+/// What is read.
+#[derive(Debug, Args)]
+struct Sources {
+    /// Base URL of a serving engine, e.g. http://127.0.0.1:8000; may be given several times
+    #[arg(long = "engine", value_name = "URL", global = true)]
+    engines: Vec<String>,
+    /// Do not look for engines on this host
+    #[arg(long, global = true)]
+    no_discover: bool,
+    /// Period of the fast GPU readings, 100ms to 10s [default: 250ms]
+    #[arg(long, value_name = "TIME", global = true, value_parser = parse_interval)]
+    interval: Option<Duration>,
+}
+
+/// How it looks.
+#[derive(Debug, Args)]
+struct Look {
+    /// Colours; auto follows NO_COLOR, CLICOLOR_FORCE, COLORTERM and TERM
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN", global = true)]
+    color: When,
+    /// Draw with ASCII characters only
+    #[arg(long, global = true)]
+    ascii: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum When {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TestPanic {
+    Draw,
+    Thread,
+}
+
+impl Sources {
+    /// Period of the fast readings.
+    fn interval(&self) -> Duration {
+        self.interval.unwrap_or(Duration::from_millis(250))
+    }
+
+    fn options(&self) -> Options {
+        Options { engine_urls: self.engines.clone(), discover: !self.no_discover, nvml_library: None }
+    }
+
+    /// The first option that says what to read, if any was given.
+    fn given(&self) -> Option<&'static str> {
+        match self {
+            Self { engines, .. } if !engines.is_empty() => Some("--engine"),
+            Self { no_discover: true, .. } => Some("--no-discover"),
+            Self { interval: Some(_), .. } => Some("--interval"),
+            _ => None,
+        }
+    }
+}
+
+fn after_long_help() -> String {
+    let mib = |gpus, engines| Retention::HOUR.most_bytes(250, gpus, engines) >> 20;
+    let fastest = Retention::HOUR.most_bytes(100, 8, 8) >> 20;
+    format!(
+        "Memory is bounded: one hour at full rate and 24 hours by the minute take at most {} MiB for 1 GPU and\n\
+         1 engine, {} MiB for 8 and 8 ({fastest} MiB with --interval 100ms).\n\n{AFTER_HELP}",
+        mib(1, 1),
+        mib(8, 8)
+    )
+}
+
+/// A time with its unit: "250ms", "1.5s", "10min", "2h".
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit.trim() {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("give a number with ms, s, min or h".to_owned()),
+    };
+    let seconds = number.parse::<f64>().map_err(|_| "the number before the unit is missing or wrong".to_owned())?;
+    Duration::try_from_secs_f64(seconds * factor).map_err(|_| "too long".to_owned())
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text).map_err(|why| format!("{why}; 100ms to 10s are allowed"))?;
+    if (INTERVAL.0..=INTERVAL.1).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err("100ms to 10s are allowed".to_owned())
+    }
+}
+
+/// Why a command did not work: for standard error, with its exit code.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// A wrong way to call it: exit code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// Everything else: exit code 1.
+    #[error("{0}")]
+    Error(String),
+}
+
+impl Failure {
+    fn error(error: impl std::fmt::Display) -> Self {
+        Self::Error(error.to_string())
+    }
+}
+
+/// Reads the command line and does what it says.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version are no errors and go to standard output.
+        Err(error) => return leave_with(&error),
+    };
+    let replays = match &cli.command {
+        Some(Command::Demo | Command::Replay { .. }) => true,
+        Some(Command::Record { .. }) | None => false,
+    };
+    if let Some(option) = cli.sources.given().filter(|_| replays) {
+        let text = format!("{option} says how to read this machine, but a recording is played: leave it out");
+        return leave_with(&Cli::command().error(ErrorKind::ArgumentConflict, text));
+    }
+    let done = match &cli.command {
+        None => watch(&cli, None),
+        Some(Command::Demo) => watch(&cli, Some(&Recorded::Demo)),
+        Some(Command::Replay { file }) => watch(&cli, Some(&recorded(file))),
+        Some(Command::Record { output, duration }) => record(&cli.sources, output, *duration),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("warptop: {failure}");
+            ExitCode::from(if matches!(failure, Failure::Usage(_)) { 2 } else { 1 })
+        }
+    }
+}
+
+fn leave_with(error: &clap::Error) -> ExitCode {
+    // A closed pipe is no reason to complain.
+    drop(error.print());
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// "-" is a pipe.
+fn is_pipe(path: &std::path::Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn recorded(file: &std::path::Path) -> Recorded {
+    if is_pipe(file) { Recorded::Stdin } else { Recorded::File(file.to_owned()) }
+}
+
+const fn code(exit: Exit) -> u8 {
+    match exit {
+        Exit::Asked => 0,
+        Exit::Interrupted => 130,
+    }
+}
+
+/// The screen, live or on a recording. Ends the process itself, waiting for no source.
+fn watch(cli: &Cli, replay: Option<&Recorded>) -> Result<u8, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    if replay == Some(&Recorded::Stdin) && io::stdin().is_terminal() {
+        return Err(Failure::Usage(
+            "standard input is a terminal: pipe a recording in, e.g. ssh gpu1 warptop record -o - | warptop replay -"
+                .to_owned(),
+        ));
+    }
+    let session = match replay {
+        Some(input) => Session::replay(input).map_err(Failure::error)?,
+        None => Session::live(&clock, &cli.sources.options(), cli.sources.interval()),
+    };
+    let color = match cli.look.color {
+        When::Auto => caps::Color::Auto,
+        When::Always => caps::Color::Always,
+        When::Never => caps::Color::Never,
+    };
+    let theme = caps::theme(color, cli.look.ascii);
+    let (to, events) = channel();
+    input::read_signals(to.clone()).map_err(Failure::error)?;
+    let (guard, terminal) = term::enter().map_err(|error| match error {
+        term::NoTerminal::NotATerminal | term::NoTerminal::Dumb => Failure::Usage(error.to_string()),
+        term::NoTerminal::Io(_) => Failure::error(error),
+    })?;
+    term::restore_on_panic();
+    input::read_terminal(to).map_err(Failure::error)?;
+    let inputs = Inputs { clock, events, suspend: term::suspend, resume: term::resume };
+    let mut program = Program::new(terminal, inputs, session, theme);
+    program.provoke(cli.test_panic.map(|fault| match fault {
+        TestPanic::Draw => Fault::Draw,
+        TestPanic::Thread => Fault::Thread,
+    }));
+    let ended = program.run();
+    drop(guard);
+    match ended {
+        // A source that hangs in the driver would keep a normal end waiting.
+        Ok(exit) => std::process::exit(i32::from(code(exit))),
+        Err(error) => Err(Failure::Error(format!("cannot draw on the terminal: {error}"))),
+    }
+}
+
+fn record(sources: &Sources, output: &std::path::Path, duration: Option<Duration>) -> Result<u8, Failure> {
+    let output = if is_pipe(output) { Output::Stdout } else { Output::File(output.to_owned()) };
+    let (to, events) = channel();
+    input::read_signals(to).map_err(Failure::error)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
+    let recorded = runtime::record(&inputs, &sources.options(), sources.interval(), &output, duration);
+    match recorded {
+        Ok((summary, cut)) => {
+            eprintln!("warptop: recorded {summary}");
+            Ok(if cut { 130 } else { 0 })
+        }
+        // Whoever watched has seen enough: that is how such a recording ends.
+        Err(closed @ RecordError::Closed(_)) if output == Output::Stdout => {
+            eprintln!("warptop: {closed}");
+            Ok(0)
+        }
+        Err(error) => Err(Failure::error(error)),
+    }
+}

@@ -1,0 +1,351 @@
+//! Wires everything: starts the sources, runs the loop, carries out what the app asks for.
+//!
+//! The only module that knows both sources and screen. The loop runs on the caller's thread and waits
+//! for nobody but the terminal; sources never wait for the loop. All that comes from outside is in
+//! [`Inputs`], so that the whole program runs in a test on a terminal in memory.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::Backend;
+
+use crate::app::{App, Cost, Effect, Event, Exit, Origin, Seen};
+use crate::model::text::clean;
+use crate::model::{Clock, Time};
+use crate::recording::{Header, Output, RecordError, Recorder, Summary};
+use crate::sampler::replay::{Input as Recorded, Replay, ReplayError};
+use crate::sampler::{Context, Options, SAMPLERS, Sink, Stop};
+use crate::store::{Retention, Store};
+use crate::term::input::Input;
+use crate::ui::panes::PANES;
+use crate::ui::screen::Screen;
+use crate::ui::theme::Theme;
+
+/// Time between two frames while nothing is pressed, ms.
+const FRAME_MS: u64 = 250;
+
+/// All that the program hears from outside, and how it lets go of the terminal.
+pub struct Inputs {
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Keys and signals.
+    pub events: Receiver<Input>,
+    /// Stops the program until it is continued, the terminal given back meanwhile.
+    pub suspend: fn() -> io::Result<()>,
+    /// Takes the terminal over again.
+    pub resume: fn() -> io::Result<()>,
+}
+
+/// A recording cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// It cannot be opened or is no recording.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// The system gave no thread.
+    #[error("cannot start to read the recording: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// A running set of sources and the store they fill.
+pub struct Session {
+    store: Arc<Store>,
+    sink: Sink,
+    stop: Stop,
+    origin: Origin,
+    replay: Option<Replay>,
+}
+
+impl Session {
+    /// Starts every live source, with period `interval` of the fast ones.
+    pub fn live(clock: &Arc<dyn Clock>, options: &Options, interval: Duration) -> Self {
+        Self::record(clock, options, interval, None)
+    }
+
+    fn record(clock: &Arc<dyn Clock>, options: &Options, interval: Duration, recorder: Option<&Recorder>) -> Self {
+        let store = Arc::new(Store::new(Retention::HOUR));
+        let sink = Sink::new(Arc::clone(&store), recorder.map(Recorder::tap));
+        let stop = Stop::default();
+        let context = Context { sink: sink.clone(), clock: Arc::clone(clock), stop: stop.clone(), interval };
+        for sampler in SAMPLERS {
+            (sampler.start)(&context, options);
+        }
+        Self { store, sink, stop, origin: Origin::Live, replay: None }
+    }
+
+    /// Starts to read a recording.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is no recording.
+    pub fn replay(input: &Recorded) -> Result<Self, SessionError> {
+        let reader = input.open()?;
+        let store = Arc::new(Store::new(Retention::HOUR));
+        let stop = Stop::default();
+        let origin = match input {
+            Recorded::Demo => Origin::Demo,
+            Recorded::Stdin => Origin::Stream,
+            Recorded::File(_) => Origin::Recording,
+        };
+        let replay = Replay::start(reader, Arc::clone(&store), stop.clone())?;
+        let sink = Sink::new(Arc::clone(&store), None);
+        Ok(Self { store, sink, stop, origin, replay: Some(replay) })
+    }
+
+    /// The store that is filled.
+    pub const fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
+
+/// What the last frame showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shown {
+    at: Time,
+    version: u64,
+}
+
+/// A defect to provoke, for the tests of what happens then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Panic while drawing.
+    Draw,
+    /// Panic on another thread.
+    Thread,
+}
+
+/// The program on a terminal.
+pub struct Program<B: Backend> {
+    terminal: Terminal<B>,
+    inputs: Inputs,
+    session: Session,
+    app: App,
+    screen: Screen,
+    cost: Cost,
+    /// Notices from outside the store.
+    words: Vec<String>,
+    shown: Option<Shown>,
+    /// A key was pressed or the screen was lost: the next frame is due at once.
+    dirty: bool,
+    fault: Option<Fault>,
+}
+
+impl<B: Backend> Program<B> {
+    /// The program, nothing drawn yet.
+    pub fn new(terminal: Terminal<B>, inputs: Inputs, session: Session, theme: Theme) -> Self {
+        let app = App::new(session.origin, inputs.clock.now(), PANES.len());
+        let screen = Screen::new(theme, PANES);
+        let (words, cost) = (Vec::new(), Cost::default());
+        Self { terminal, inputs, session, app, screen, cost, words, shown: None, dirty: true, fault: None }
+    }
+
+    /// Provokes a defect.
+    pub fn provoke(&mut self, fault: Option<Fault>) {
+        self.fault = fault;
+    }
+
+    /// The terminal, to look at what was drawn.
+    pub const fn terminal(&self) -> &Terminal<B> {
+        &self.terminal
+    }
+
+    /// The terminal, to give it another size.
+    pub const fn terminal_mut(&mut self) -> &mut Terminal<B> {
+        &mut self.terminal
+    }
+
+    /// The state of the screen.
+    pub const fn app(&self) -> &App {
+        &self.app
+    }
+
+    /// Runs until it is told to end.
+    ///
+    /// # Errors
+    /// When the terminal cannot be drawn on.
+    pub fn run(&mut self) -> Result<Exit, B::Error> {
+        self.frame()?;
+        loop {
+            let next = match self.inputs.events.recv_timeout(self.wait()) {
+                Ok(input) => Some(input),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return Ok(Exit::Interrupted),
+            };
+            // All that has come in meanwhile, then at most one frame.
+            let mut waiting = next;
+            while let Some(input) = waiting {
+                if let Some(exit) = self.take(input)? {
+                    return Ok(exit);
+                }
+                waiting = self.inputs.events.try_recv().ok();
+            }
+            if self.due() {
+                self.frame()?;
+            }
+        }
+    }
+
+    /// Time until the next frame may be due.
+    fn wait(&self) -> Duration {
+        let since = self.shown.map_or(FRAME_MS, |shown| self.inputs.clock.now().since(shown.at));
+        Duration::from_millis(FRAME_MS.saturating_sub(since).max(1))
+    }
+
+    /// Whether a frame would show anything new.
+    fn due(&self) -> bool {
+        let Some(shown) = self.shown else { return true };
+        let now = self.inputs.clock.now();
+        if self.dirty {
+            return true;
+        }
+        if now.since(shown.at) < FRAME_MS {
+            return false;
+        }
+        let moving = self.app.timeline.moving();
+        let played = moving && self.app.timeline.plays();
+        let new_data = moving && self.session.store.version() != shown.version;
+        played || new_data || now.0 / 1000 != shown.at.0 / 1000
+    }
+
+    /// Takes in an event and does what follows from it; says when the program ends.
+    ///
+    /// # Errors
+    /// When the terminal cannot be drawn on.
+    pub fn take(&mut self, input: Input) -> Result<Option<Exit>, B::Error> {
+        self.dirty = true;
+        let effect = match input {
+            Input::App(event) => self.app.update(event),
+            Input::Continued => return self.after((self.inputs.resume)().is_ok()),
+        };
+        match effect {
+            Some(Effect::Quit(exit)) => return Ok(Some(exit)),
+            Some(Effect::Suspend) => return self.after((self.inputs.suspend)().is_ok()),
+            Some(Effect::Repaint) => self.repaint()?,
+            Some(Effect::Demo) => self.demo(),
+            None => {}
+        }
+        Ok(None)
+    }
+
+    /// After the terminal was given away: paints it anew, or ends when it is gone.
+    fn after(&mut self, regained: bool) -> Result<Option<Exit>, B::Error> {
+        if !regained {
+            return Ok(Some(Exit::Interrupted));
+        }
+        self.repaint().map(|()| None)
+    }
+
+    fn repaint(&mut self) -> Result<(), B::Error> {
+        // Not `clear`: that asks the terminal for its cursor, and the answer goes to the key reader.
+        let size = self.terminal.size()?;
+        self.terminal.resize(size.into())
+    }
+
+    fn demo(&mut self) {
+        match Session::replay(&Recorded::Demo) {
+            Ok(session) => {
+                self.session = session;
+                let now = self.inputs.clock.now();
+                let mut app = App::new(self.session.origin, now, PANES.len());
+                (app.focus, app.zoomed) = (self.app.focus, self.app.zoomed);
+                (self.app, self.shown) = (app, None);
+            }
+            Err(error) => self.words.push(error.to_string()),
+        }
+    }
+
+    /// Draws a frame.
+    ///
+    /// # Errors
+    /// When the terminal cannot be drawn on.
+    pub fn frame(&mut self) -> Result<(), B::Error> {
+        let started = self.inputs.clock.micros();
+        let now = self.inputs.clock.now();
+        self.follow(now);
+        self.terminal.autoresize()?;
+        let area = self.terminal.get_frame().area();
+        self.cost.lost = self.session.sink.lost();
+        let version = self.session.store.version();
+        {
+            let data = self.session.store.read();
+            self.app.update(Event::Tick(now, Seen::of(&data)));
+            self.screen.prepare(&data, &self.app, area, self.cost, &self.words);
+        }
+        if let Some((columns, rows)) = self.screen.cursor_range() {
+            self.app.update(Event::CursorRange(columns, rows));
+        }
+        let (screen, app, fault) = (&self.screen, &self.app, self.fault);
+        self.terminal.draw(|frame| {
+            screen.draw(frame.buffer_mut(), app);
+            fail_on_purpose(fault);
+        })?;
+        (self.shown, self.dirty) = (Some(Shown { at: now, version }), false);
+        self.cost.frame_us = self.inputs.clock.micros().saturating_sub(started);
+        Ok(())
+    }
+
+    /// Tells the reader of a recording where we are, and hears how it is doing.
+    fn follow(&mut self, now: Time) {
+        let Some(replay) = &self.session.replay else { return };
+        replay.set_playhead(self.app.view.end);
+        let new_second = self.shown.is_none_or(|shown| shown.at.0 / 1000 != now.0 / 1000);
+        if new_second {
+            self.words = replay.problems();
+        }
+        if replay.ended() {
+            self.app.update(Event::StreamEnded);
+        }
+    }
+}
+
+#[expect(clippy::panic, reason = "the tests of the panic hook ask for it")]
+fn fail_on_purpose(fault: Option<Fault>) {
+    match fault {
+        Some(Fault::Draw) => panic!("asked to fail while drawing"),
+        Some(Fault::Thread) => {
+            let body = || panic!("asked to fail on a thread");
+            drop(std::thread::Builder::new().name("failing".to_owned()).spawn(body));
+        }
+        None => {}
+    }
+}
+
+/// Records this machine without a screen, for `duration` or until an interrupt. Returns what was
+/// recorded and whether `duration` was cut short.
+///
+/// # Errors
+/// When the output cannot be opened or written on.
+pub fn record(
+    inputs: &Inputs,
+    options: &Options,
+    interval: Duration,
+    output: &Output,
+    duration: Option<Duration>,
+) -> Result<(Summary, bool), RecordError> {
+    let clock = &inputs.clock;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+    let recorder = Recorder::start(output, &Header::new(clock.now(), &clean(host.trim()), interval_ms))?;
+    let session = Session::record(clock, options, interval, Some(&recorder));
+    let end = duration.map(|d| clock.now() + u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
+    let mut cut = false;
+    while !recorder.is_over() && end.is_none_or(|end| clock.now() < end) {
+        match inputs.events.recv_timeout(Duration::from_millis(100)) {
+            Ok(Input::App(Event::Interrupt)) | Err(RecvTimeoutError::Disconnected) => {
+                cut = duration.is_some();
+                break;
+            }
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+    drop(session);
+    recorder.finish().map(|summary| (summary, cut))
+}

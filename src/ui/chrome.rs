@@ -1,0 +1,505 @@
+//! What surrounds the panes: header, the host's figures, notices, tabs, frames, footer, and the bare
+//! numbers of a screen too small for panes. Words are made in `prepare` in reused buffers; drawing
+//! only writes. It knows no pane's content.
+
+use std::fmt::{self, Display, Write};
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::app::{ACTIONS, Action, App, Cost, Origin};
+use crate::derive::quantile::{highest_allowed, quantile};
+use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time};
+use crate::store::{Data, HistogramWindow, Window};
+
+use super::pane::PaneSpec;
+use super::text::{put, put_wrapped, width, wrapped_rows};
+use super::theme::{Role, Theme};
+use super::units::{Bytes, FinePercent, Megahertz, Number, Percent, Seconds, Watts};
+
+/// Age from which live data are no longer called current, ms: one missed scrape.
+const OLD_MS: u64 = 3_500;
+
+/// A short text in a line, with a dim label before it.
+#[derive(Debug)]
+struct Segment {
+    label: &'static str,
+    text: String,
+    role: Role,
+    /// Those with the highest rank give way first when the line is too short.
+    rank: u8,
+}
+
+/// A line of segments whose buffers are used again.
+#[derive(Debug, Default)]
+struct Line {
+    segments: Vec<Segment>,
+    used: usize,
+}
+
+impl Line {
+    fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    fn add(&mut self, label: &'static str, role: Role, rank: u8, text: fmt::Arguments<'_>) {
+        if self.used == self.segments.len() {
+            self.segments.push(Segment { label, text: String::new(), role, rank });
+        }
+        let segment = &mut self.segments[self.used];
+        (segment.label, segment.role, segment.rank) = (label, role, rank);
+        segment.text.clear();
+        // A String takes everything.
+        let _ = segment.text.write_fmt(text);
+        self.used += 1;
+    }
+
+    fn shown(&self) -> &[Segment] {
+        &self.segments[..self.used]
+    }
+
+    /// Highest rank that may be shown for everything up to it to fit into `columns`.
+    fn fitting(&self, columns: u16) -> u8 {
+        let needs = |rank: u8| {
+            self.shown().iter().filter(|s| s.rank <= rank).map(Segment::width).fold(0_u16, u16::saturating_add)
+        };
+        (0..=9).rev().find(|&rank| needs(rank) <= columns.saturating_add(GAP)).unwrap_or(0)
+    }
+
+    /// Draws what fits into the row from column `x` on; returns the column after it.
+    fn draw(&self, buf: &mut Buffer, area: Rect, mut x: u16, theme: Theme) -> u16 {
+        let most = self.fitting(area.width.saturating_sub(x));
+        for segment in self.shown().iter().filter(|s| s.rank <= most) {
+            x = segment.draw(buf, area, (x, 0), theme) + GAP;
+        }
+        x
+    }
+
+    /// Columns it takes when nothing gives way.
+    fn width(&self) -> u16 {
+        self.shown().iter().map(Segment::width).fold(0_u16, u16::saturating_add).saturating_sub(GAP)
+    }
+
+    /// Draws all segments over as many rows as they need and there are.
+    fn flow(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
+        let (mut x, mut y) = (0, 0);
+        for segment in self.shown() {
+            if x > 0 && x + segment.width() - GAP > area.width {
+                (x, y) = (0, y + 1);
+            }
+            x = segment.draw(buf, area, (x, y), theme) + GAP;
+        }
+    }
+}
+
+/// Section of the keys that are named first in the footer.
+const PROGRAM: &str = "Program";
+/// Whether a section's keys are named now.
+type Rank = fn(&str) -> bool;
+/// Columns between two segments.
+const GAP: u16 = 2;
+
+impl Segment {
+    fn width(&self) -> u16 {
+        let label = if self.label.is_empty() { 0 } else { width(self.label).saturating_add(1) };
+        label.saturating_add(width(&self.text)).saturating_add(GAP)
+    }
+
+    fn draw(&self, buf: &mut Buffer, area: Rect, (mut x, y): (u16, u16), theme: Theme) -> u16 {
+        if !self.label.is_empty() {
+            x = put(buf, area, (x, y), theme.style(Role::Dim), format_args!("{} ", self.label));
+        }
+        put(buf, area, (x, y), theme.style(self.role), format_args!("{}", self.text))
+    }
+}
+
+/// Everything around the panes.
+#[derive(Debug, Default)]
+pub struct Chrome {
+    header: Line,
+    state: Line,
+    host: Line,
+    cost: Line,
+    numbers: Line,
+    notices: Vec<String>,
+    used_notices: usize,
+    histogram: HistogramWindow,
+}
+
+impl Chrome {
+    /// Words everything anew. `words` are notices from elsewhere, e.g. what is missing in a recording.
+    pub fn prepare(&mut self, data: &Data, app: &App, cost: Cost, words: &[String]) {
+        self.header(data, app);
+        self.state(data, app);
+        self.host(data, app.view.end);
+        self.cost(data, app, cost);
+        self.numbers(data, app);
+        self.notices(data, app, words);
+    }
+
+    /// Rows that the notices need at this width.
+    pub fn notice_rows(&self, columns: u16) -> u16 {
+        self.notices[..self.used_notices].iter().map(|n| wrapped_rows(n, columns)).fold(0_u16, u16::saturating_add)
+    }
+
+    fn header(&mut self, data: &Data, app: &App) {
+        let line = &mut self.header;
+        line.clear();
+        line.add("", Role::Accent, 7, format_args!("warptop"));
+        if let Some(host) = data.fact(Subject::Host, FactKey::Hostname) {
+            line.add("", Role::Text, 4, format_args!("{host}"));
+        }
+        if let Some(first) = data.gpus().next() {
+            let name = data.fact(Subject::Gpu(first), FactKey::Name).unwrap_or_default();
+            let name = name.strip_prefix("NVIDIA ").unwrap_or(name);
+            line.add("", Role::Text, 3, format_args!("{name} ×{}", data.gpus().count()));
+        }
+        if let Some(driver) = data.fact(Subject::Host, FactKey::Driver) {
+            line.add("driver", Role::Text, 8, format_args!("{driver}"));
+        }
+        let engine = Subject::Engine(app.view.engine);
+        let fact = |key| data.fact(engine, key);
+        let Some(url) = fact(FactKey::Url) else { return };
+        let kind = fact(FactKey::Name).or_else(|| fact(FactKey::Kind)).unwrap_or("engine");
+        let count = data.engines().count();
+        if count > 1 {
+            let place = data.engines().take_while(|&i| i <= app.view.engine).count();
+            line.add("engine", Role::Text, 1, format_args!("{place}/{count} {kind}"));
+        } else {
+            line.add("", Role::Text, 1, format_args!("{kind}"));
+        }
+        if let Some(version) = fact(FactKey::Version) {
+            line.add("", Role::Text, 6, format_args!("{version}"));
+        }
+        if let Some(model) = fact(FactKey::Model) {
+            let short = model.rsplit('/').next().filter(|s| !s.is_empty()).unwrap_or(model);
+            line.add("", Role::Text, 2, format_args!("{short}"));
+        }
+        line.add("", Role::Dim, 5, format_args!("{}", Port(url)));
+        let latest = |metric| Number(data.latest(engine, metric, app.view.end).reading);
+        let (running, waiting) = (latest(Metric::RequestsRunning), latest(Metric::RequestsWaiting));
+        let queued = waiting.0.value().is_some_and(|n| n > 0.0);
+        line.add("", Role::Text, 0, format_args!("{running} run"));
+        line.add("", if queued { Role::Warn } else { Role::Text }, 0, format_args!("{waiting} wait"));
+    }
+
+    fn state(&mut self, data: &Data, app: &App) {
+        let (time, line) = (&app.timeline, &mut self.state);
+        line.clear();
+        let behind = time.edge().since(time.end());
+        match time.origin() {
+            Origin::Live | Origin::Stream => {
+                let name = if time.origin() == Origin::Live { "live" } else { "stream" };
+                if !time.moving() {
+                    line.add("", Role::Warn, 0, format_args!("paused {} before now", Ago(behind)));
+                } else if let Some(age) = age(data, app) {
+                    let role = if age > OLD_MS { Role::Warn } else { Role::Good };
+                    line.add(name, role, 0, format_args!("{} ago", Ago(age)));
+                } else {
+                    line.add("", Role::Dim, 0, format_args!("{name}, nothing read yet"));
+                }
+            }
+            Origin::Recording | Origin::Demo => {
+                let name = if time.origin() == Origin::Demo { "demo" } else { "replay" };
+                let (at, length) = (Position(time.end().since(time.first())), time.edge().since(time.first()));
+                let length = Position(length);
+                if app.seen.extent.is_none() {
+                    line.add("", Role::Dim, 0, format_args!("{name}, nothing read yet"));
+                } else if !time.moving() {
+                    line.add(name, Role::Warn, 0, format_args!("paused {at} of {length}"));
+                } else if behind == 0 {
+                    line.add(name, Role::Warn, 0, format_args!("ended {at} of {length}"));
+                } else {
+                    line.add(name, Role::Good, 0, format_args!("{at} of {length} ×{}", time.speed()));
+                }
+            }
+        }
+    }
+
+    fn host(&mut self, data: &Data, at: Time) {
+        let line = &mut self.host;
+        line.clear();
+        let latest = |metric| data.latest(Subject::Host, metric, at).reading;
+        line.add("host  CPU", Role::Text, 0, format_args!("{}", Percent(latest(Metric::CpuBusy))));
+        let (used, total) = (Bytes(latest(Metric::HostMemUsed)), Bytes(latest(Metric::HostMemTotal)));
+        line.add("memory", Role::Text, 1, format_args!("{used} of {total}"));
+        let alarming = |reading: Reading, limit: f64| {
+            if reading.value().is_some_and(|v| v > limit) { Role::Warn } else { Role::Text }
+        };
+        let faults = latest(Metric::MajorFaults);
+        line.add("major faults", alarming(faults, 0.5), 2, format_args!("{}/s", Number(faults)));
+        let retrans = latest(Metric::TcpRetrans);
+        line.add("TCP retransmits", alarming(retrans, 0.5), 4, format_args!("{}/s", Number(retrans)));
+        // Stalled µs in each s; a percent is 10 000 of them.
+        let stalled = |metric| latest(metric).map(|us| us / 10_000.0);
+        for (label, metric, rank) in
+            [("stalled on memory", Metric::PsiMem, 3), ("on IO", Metric::PsiIo, 3), ("on CPU", Metric::PsiCpu, 3)]
+        {
+            let share = stalled(metric);
+            line.add(label, alarming(share, 10.0), rank, format_args!("{}", FinePercent(share)));
+        }
+        line.add("swap", Role::Text, 5, format_args!("{}", Bytes(latest(Metric::SwapUsed))));
+    }
+
+    fn cost(&mut self, data: &Data, app: &App, cost: Cost) {
+        let line = &mut self.cost;
+        line.clear();
+        if app.timeline.origin() == Origin::Live {
+            let at = app.timeline.edge();
+            let latest = |metric| data.latest(Subject::App, metric, at).reading;
+            line.add("warptop", Role::Dim, 1, format_args!("{}", FinePercent(latest(Metric::AppCpu))));
+            line.add("", Role::Dim, 2, format_args!("{}", Bytes(latest(Metric::AppRss))));
+            let busy: f64 = data.sources().map(|(_, source)| source.busy(Window::last(at, 10_000))).sum();
+            line.add("reading", Role::Dim, 4, format_args!("{}", FinePercent(Reading::new(busy * 100.0))));
+        }
+        line.add("frame", Role::Dim, 3, format_args!("{}", Seconds(Reading::new(cost.frame_us as f64 / 1e6))));
+        let lost = cost.lost + data.out_of_order();
+        line.add("", if lost > 0 { Role::Warn } else { Role::Dim }, 0, format_args!("{lost} lost"));
+    }
+
+    fn numbers(&mut self, data: &Data, app: &App) {
+        let (view, line) = (&app.view, &mut self.numbers);
+        line.clear();
+        let gpu = |metric| data.latest(Subject::Gpu(view.gpu), metric, view.end).reading;
+        let engine = Subject::Engine(view.engine);
+        let served = |metric| data.latest(engine, metric, view.end).reading;
+        if data.gpus().next().is_some() {
+            line.add("SM", Role::Text, 0, format_args!("{}", Percent(gpu(Metric::SmActive))));
+            line.add("DRAM", Role::Text, 0, format_args!("{}", Percent(gpu(Metric::DramActive))));
+        }
+        if data.fact(engine, FactKey::Url).is_some() {
+            line.add("KV", Role::Text, 0, format_args!("{}", Percent(served(Metric::KvUsage))));
+            line.add("run", Role::Text, 0, format_args!("{}", Number(served(Metric::RequestsRunning))));
+            line.add("wait", Role::Text, 0, format_args!("{}", Number(served(Metric::RequestsWaiting))));
+            data.histogram_window(engine, view.latency, view.window(), &mut self.histogram);
+            if let Some(q) = highest_allowed(self.histogram.n).and_then(|q| quantile(&self.histogram, q).zip(Some(q))) {
+                let (value, name) = (Seconds(Reading::new(q.0.value)), Latency(view.latency));
+                line.add("", Role::Text, 0, format_args!("{name} P{:.0} {value}", q.1 * 100.0));
+            }
+        }
+        if data.gpus().next().is_some() {
+            line.add("", Role::Text, 0, format_args!("{}", Megahertz(gpu(Metric::SmClock))));
+            line.add("", Role::Text, 0, format_args!("{}", Watts(gpu(Metric::Power))));
+        } else {
+            let cpu = data.latest(Subject::Host, Metric::CpuBusy, view.end).reading;
+            line.add("CPU", Role::Text, 0, format_args!("{}", Percent(cpu)));
+        }
+    }
+
+    fn notice(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        if self.used_notices == self.notices.len() {
+            self.notices.push(String::new());
+        }
+        let notice = &mut self.notices[self.used_notices];
+        notice.clear();
+        notice.push_str(text);
+        self.used_notices += 1;
+    }
+
+    fn notices(&mut self, data: &Data, app: &App, words: &[String]) {
+        self.used_notices = 0;
+        for (id, source) in data.sources() {
+            let state = source.state_at(app.view.end);
+            let troubled = state.is_down() || matches!(state, SourceState::Degraded(_));
+            // That the search found nothing is of no interest once an engine is there.
+            let idle = id == SourceId::Discovery && app.seen.engines != 0;
+            if troubled && !idle {
+                self.notice(state.why());
+            }
+        }
+        for text in words {
+            self.notice(text);
+        }
+        if app.nothing_here() {
+            self.notice("d plays the demo: a real H200 serving a model");
+        }
+    }
+
+    /// Draws the header.
+    pub fn draw_header(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
+        if area.is_empty() {
+            return;
+        }
+        let state = self.state.width().min(area.width);
+        let left = Rect { width: area.width - state, ..area };
+        // One column before the state stays free.
+        self.header.draw(buf, Rect { width: left.width.saturating_sub(GAP), ..left }, 0, theme);
+        self.state.draw(buf, Rect { x: left.right(), width: state, ..area }, 0, theme);
+    }
+
+    /// Draws the machine's own figures.
+    pub fn draw_host(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
+        self.host.draw(buf, area, 0, theme);
+    }
+
+    /// Draws what is missing, and why.
+    pub fn draw_notices(&self, buf: &mut Buffer, mut area: Rect, theme: Theme) {
+        for notice in &self.notices[..self.used_notices] {
+            put_wrapped(buf, area, theme.style(Role::Warn), notice);
+            let rows = wrapped_rows(notice, area.width).min(area.height);
+            area = Rect { y: area.y + rows, height: area.height - rows, ..area };
+        }
+    }
+
+    /// Draws keys to the left and own cost to the right.
+    pub fn draw_footer(&self, buf: &mut Buffer, area: Rect, theme: Theme, app: &App) {
+        if area.is_empty() {
+            return;
+        }
+        let cost = self.cost.width().min(area.width / 2);
+        let right = Rect { x: area.right() - cost, width: cost, ..area };
+        self.cost.draw(buf, right, 0, theme);
+        let left = Rect { width: area.width - cost, ..area };
+        let demo = app.nothing_here();
+        let mut x = 0;
+        // The way out first: the last ones give way on a narrow screen.
+        let (program, others): (Rank, Rank) = (|s| s == PROGRAM, |s| s != PROGRAM);
+        for spec in [program, others].into_iter().flat_map(|wanted| ACTIONS.iter().filter(move |s| wanted(s.section))) {
+            let hint = if demo && spec.action == Action::Demo { "demo" } else { spec.hint };
+            let needed = width(spec.label) + 1 + width(hint) + GAP;
+            if hint.is_empty() || x + needed > left.width {
+                continue;
+            }
+            x = put(buf, left, (x, 0), theme.style(Role::Accent), format_args!("{} ", spec.label));
+            x = put(buf, left, (x, 0), theme.style(Role::Dim), format_args!("{hint}")) + GAP;
+        }
+    }
+
+    /// Draws the bare numbers of a screen that is too small for panes.
+    pub fn draw_numbers(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
+        self.numbers.flow(buf, area, theme);
+    }
+}
+
+/// Draws the names of the panes with their numbers, `focus` marked.
+pub fn draw_tabs(buf: &mut Buffer, area: Rect, theme: Theme, panes: &[PaneSpec], focus: usize) {
+    let needs = |pane: &PaneSpec| width(pane.tab) + 3;
+    let all = panes.iter().map(needs).fold(0_u16, u16::saturating_add);
+    let mut x = 0;
+    for (place, pane) in panes.iter().enumerate() {
+        let number = place + 1;
+        let (style, open, close) =
+            if place == focus { (theme.style(Role::Accent), '[', ']') } else { (theme.style(Role::Dim), ' ', ' ') };
+        // Too narrow for all names: only the chosen one is spelt out.
+        if all <= area.width || place == focus {
+            x = put(buf, area, (x, 0), style, format_args!("{open}{number} {}{close}", pane.tab));
+        } else {
+            x = put(buf, area, (x, 0), style, format_args!(" {number} "));
+        }
+    }
+}
+
+/// Draws a pane's frame: name and answer in its upper edge. Without room for a frame, the edge only.
+pub fn draw_frame(buf: &mut Buffer, slot: &super::layout::Slot, theme: Theme, name: &str, answer: &str, focused: bool) {
+    let area = slot.area.intersection(buf.area);
+    if area.is_empty() {
+        return;
+    }
+    let style = theme.style(if focused { Role::Focus } else { Role::Border });
+    let [tl, tr, bl, br, across, down] =
+        if theme.unicode() { ['╭', '╮', '╰', '╯', '─', '│'] } else { ['+', '+', '+', '+', '-', '|'] };
+    let (right, last) = (area.width - 1, area.height - 1);
+    for x in 0..area.width {
+        put(buf, area, (x, 0), style, format_args!("{across}"));
+    }
+    if slot.inside.x > slot.area.x {
+        for x in 0..area.width {
+            put(buf, area, (x, last), style, format_args!("{across}"));
+        }
+        for y in 0..area.height {
+            put(buf, area, (0, y), style, format_args!("{down}"));
+            put(buf, area, (right, y), style, format_args!("{down}"));
+        }
+        for (x, y, corner) in [(0, 0, tl), (right, 0, tr), (0, last, bl), (right, last, br)] {
+            put(buf, area, (x, y), style, format_args!("{corner}"));
+        }
+    }
+    let title = Rect { x: area.x + 1.min(right), width: area.width.saturating_sub(2), height: 1, ..area };
+    let named = if focused { theme.style(Role::Focus) } else { theme.style(Role::Dim) };
+    let mut x = put(buf, title, (0, 0), named, format_args!(" {name} "));
+    if !answer.is_empty() && x + 4 < title.width {
+        x = put(buf, title, (x, 0), style, format_args!("{across} "));
+        let room = Rect { x: title.x + x, width: (title.width - x).saturating_sub(1), ..title };
+        let end = put(buf, room, (0, 0), theme.style(Role::Text), format_args!("{answer}"));
+        let more = width(answer) > room.width;
+        put(
+            buf,
+            title,
+            (x + end, 0),
+            style,
+            format_args!("{}", if more { if theme.unicode() { '…' } else { '~' } } else { ' ' }),
+        );
+    }
+}
+
+/// Age of the oldest of the sources that are shown: the GPUs, the chosen engine, the host.
+fn age(data: &Data, app: &App) -> Option<u64> {
+    let end = app.view.end;
+    let shown = [SourceId::Nvml, SourceId::Engine(app.view.engine), SourceId::Host];
+    let ages = shown.into_iter().filter_map(|id| {
+        let source = data.source(id)?;
+        // A source that is down has its own words.
+        let up = !source.state_at(end).is_down();
+        up.then(|| source.last_read(end)).flatten().map(|at| end.since(at))
+    });
+    ages.max()
+}
+
+/// The port of a URL as ":8000", or its end when there is none.
+struct Port<'a>(&'a str);
+
+impl Display for Port<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = self.0.split("://").last().unwrap_or_default();
+        let host = host.split('/').next().unwrap_or_default();
+        match host.strip_prefix("127.0.0.1").or_else(|| host.strip_prefix("localhost")) {
+            Some(port) if !port.is_empty() => f.write_str(port),
+            _ => f.write_str(host),
+        }
+    }
+}
+
+/// An age: "0.2 s", "75 s", "12 min".
+struct Ago(u64);
+
+impl Display for Ago {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ms if ms < 9_950 => write!(f, "{:.1} s", ms as f64 / 1000.0),
+            ms if ms < 120_000 => write!(f, "{} s", ms / 1000),
+            ms => write!(f, "{} min", ms / 60_000),
+        }
+    }
+}
+
+/// A place in a recording: "0:52".
+struct Position(u64);
+
+impl Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = self.0 / 1000;
+        if s >= 3600 {
+            write!(f, "{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+        } else {
+            write!(f, "{}:{:02}", s / 60, s % 60)
+        }
+    }
+}
+
+/// Name of a latency on screen.
+struct Latency(Metric);
+
+impl Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Metric::Ttft => "TTFT",
+            Metric::Itl => "ITL",
+            Metric::E2e => "E2E",
+            Metric::QueueTime => "queue",
+            other => other.key(),
+        })
+    }
+}

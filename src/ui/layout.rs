@@ -1,0 +1,285 @@
+//! Which pane goes where: a plan for a size, a focus and a set of panes.
+//!
+//! It knows no pane's content. Breakpoints are meanings, not percentages: a grid of everything, three
+//! panes, one pane, one line of numbers. Invariant: the plan's areas are disjoint and inside the screen.
+
+use ratatui::layout::Rect;
+
+use super::pane::PaneSpec;
+
+/// Smallest size of the grid.
+pub const GRID: (u16, u16) = (120, 35);
+/// Smallest size of three panes.
+pub const THREE: (u16, u16) = (80, 24);
+/// Smallest size of one pane with tabs.
+pub const ONE: (u16, u16) = (40, 8);
+
+/// The pane that is a strip over the full width, as high as there are GPUs.
+const STRIP: &str = "gpu_strip";
+/// The pane that takes the full width at the bottom of the grid.
+const TABLE: &str = "processes";
+
+/// What the plan depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// The screen.
+    pub area: Rect,
+    /// Place of the pane in focus.
+    pub focus: usize,
+    /// Whether it has the screen for itself.
+    pub zoomed: bool,
+    /// Number of GPUs.
+    pub gpus: u16,
+    /// Rows that notices want.
+    pub notices: u16,
+}
+
+/// A pane's place on the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Place of the pane in the table of panes.
+    pub pane: usize,
+    /// With its frame.
+    pub area: Rect,
+    /// The pane itself.
+    pub inside: Rect,
+}
+
+/// The screen, divided. An empty area is not drawn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// What runs where, and how old the data are.
+    pub header: Rect,
+    /// The machine's own figures.
+    pub host: Rect,
+    /// What is missing, and why.
+    pub notices: Rect,
+    /// Names of the panes.
+    pub tabs: Rect,
+    /// All between header and footer: the help screen goes here.
+    pub body: Rect,
+    /// The panes on screen.
+    pub slots: Vec<Slot>,
+    /// Keys and own cost.
+    pub footer: Rect,
+    /// Numbers only: the screen is too small for a pane.
+    pub numbers: Rect,
+}
+
+/// Cuts `rows` off the top of `rest`.
+fn top(rest: &mut Rect, rows: u16) -> Rect {
+    let rows = rows.min(rest.height);
+    let cut = Rect { height: rows, ..*rest };
+    *rest = Rect { y: rest.y + rows, height: rest.height - rows, ..*rest };
+    cut
+}
+
+/// Cuts `rows` off the bottom of `rest`.
+fn bottom(rest: &mut Rect, rows: u16) -> Rect {
+    let rows = rows.min(rest.height);
+    rest.height -= rows;
+    Rect { y: rest.bottom(), height: rows, ..*rest }
+}
+
+/// Halves side by side.
+fn halves(area: Rect) -> [Rect; 2] {
+    let width = area.width / 2;
+    [Rect { width, ..area }, Rect { x: area.x + width, width: area.width - width, ..area }]
+}
+
+impl Plan {
+    /// Divides the screen.
+    pub fn make(wish: &Wish, panes: &[PaneSpec]) -> Self {
+        let mut rest = wish.area;
+        let mut plan = Self::default();
+        if rest.width < ONE.0 || rest.height < ONE.1 {
+            plan.body = rest;
+            plan.numbers = rest;
+            return plan;
+        }
+        let fits = |(w, h): (u16, u16)| wish.area.width >= w && wish.area.height >= h;
+        let (grid, three) = (fits(GRID) && !wish.zoomed, fits(THREE) && !wish.zoomed);
+        plan.header = top(&mut rest, 1);
+        if fits(THREE) {
+            plan.host = top(&mut rest, 1);
+        }
+        if rest.height >= 10 {
+            plan.footer = bottom(&mut rest, 1);
+        }
+        plan.body = rest;
+        // Notices must not eat up the panes.
+        let quarter = rest.height / 4;
+        plan.notices = top(&mut rest, wish.notices.min(quarter));
+        if grid {
+            plan.grid(rest, wish, panes);
+        } else {
+            plan.tabs = top(&mut rest, 1);
+            if three {
+                plan.three(rest, wish, panes);
+            } else if wish.focus < panes.len() {
+                plan.slot(wish.focus, rest);
+            }
+        }
+        plan
+    }
+
+    fn slot(&mut self, pane: usize, area: Rect) {
+        // A frame around fewer than three rows would be all frame: then only its title line stays.
+        let framed = area.height >= 7;
+        let inside = if framed {
+            Rect::new(area.x + 1, area.y + 1, area.width.saturating_sub(2), area.height.saturating_sub(2))
+        } else {
+            let mut inside = area;
+            top(&mut inside, 1);
+            inside
+        };
+        if !area.is_empty() {
+            self.slots.push(Slot { pane, area, inside });
+        }
+    }
+
+    /// One or two panes in a row.
+    fn row(&mut self, panes: &[usize], area: Rect) {
+        match *panes {
+            [one] => self.slot(one, area),
+            [left, right] => {
+                let [l, r] = halves(area);
+                self.slot(left, l);
+                self.slot(right, r);
+            }
+            _ => {}
+        }
+    }
+
+    fn strip(&mut self, rest: &mut Rect, wish: &Wish, panes: &[PaneSpec]) {
+        if let Some(strip) = panes.iter().position(|p| p.id == STRIP) {
+            // Frame and head of the table, then a row for each GPU, but never more than half the screen.
+            let rows = wish.gpus.max(1).saturating_add(3).min(rest.height / 2);
+            let area = top(rest, rows);
+            self.slot(strip, area);
+        }
+    }
+
+    fn grid(&mut self, mut rest: Rect, wish: &Wish, panes: &[PaneSpec]) {
+        self.strip(&mut rest, wish, panes);
+        let table = panes.iter().position(|p| p.id == TABLE);
+        let table_area = if table.is_some() { (rest.height / 5).max(5) } else { 0 };
+        let table_area = bottom(&mut rest, table_area);
+        let plots = plots(panes);
+        let rows = u16::try_from(plots.len().div_ceil(2)).unwrap_or(u16::MAX);
+        for (i, pair) in (0_u16..).zip(plots.chunks(2)) {
+            let height = rest.height / (rows - i);
+            let area = top(&mut rest, height);
+            self.row(pair, area);
+        }
+        if let Some(table) = table {
+            self.slot(table, table_area);
+        }
+    }
+
+    /// The strip, and the pair of panes that the focus belongs to.
+    fn three(&mut self, mut rest: Rect, wish: &Wish, panes: &[PaneSpec]) {
+        self.strip(&mut rest, wish, panes);
+        let mut others = plots(panes);
+        others.extend(panes.iter().position(|p| p.id == TABLE));
+        let shown = others.chunks(2).find(|pair| pair.contains(&wish.focus)).or_else(|| others.chunks(2).next());
+        let Some(pair) = shown else { return };
+        if rest.height >= 14 && pair.len() == 2 {
+            // One above the other: both on the same time axis, column by column.
+            let half = rest.height / 2;
+            let upper = top(&mut rest, half);
+            self.slot(pair[0], upper);
+            self.slot(pair[1], rest);
+        } else {
+            self.row(pair, rest);
+        }
+    }
+}
+
+/// The panes that are neither strip nor table.
+fn plots(panes: &[PaneSpec]) -> Vec<usize> {
+    (0..panes.len()).filter(|&i| panes[i].id != STRIP && panes[i].id != TABLE).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ui::pane::{Context, Pane};
+
+    struct Nothing;
+    impl Pane for Nothing {
+        fn prepare(&mut self, _: &crate::store::Data, _: &Context<'_>, _: Rect) {}
+        fn title(&self) -> &'static str {
+            ""
+        }
+        fn draw(&self, _: Rect, _: &mut ratatui::buffer::Buffer, _: &Context<'_>) {}
+    }
+
+    const fn spec(id: &'static str) -> PaneSpec {
+        PaneSpec { id, tab: id, help: "", min: (1, 1), new: || Box::new(Nothing) }
+    }
+    const SIX: [PaneSpec; 6] =
+        [spec(STRIP), spec("sm_dram"), spec("latency"), spec("clocks"), spec("queue_kv"), spec(TABLE)];
+
+    fn wish(width: u16, height: u16) -> Wish {
+        Wish { area: Rect::new(0, 0, width, height), focus: 2, zoomed: false, gpus: 1, notices: 0 }
+    }
+    fn shown(plan: &Plan) -> Vec<usize> {
+        plan.slots.iter().map(|s| s.pane).collect()
+    }
+
+    #[test]
+    fn the_size_decides_what_is_shown() {
+        assert_eq!(shown(&Plan::make(&wish(120, 35), &SIX)), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(shown(&Plan::make(&wish(119, 35), &SIX)), [0, 1, 2]);
+        assert_eq!(shown(&Plan::make(&wish(80, 24), &SIX)), [0, 1, 2]);
+        assert_eq!(shown(&Plan::make(&wish(79, 24), &SIX)), [2]);
+        assert_eq!(shown(&Plan::make(&wish(40, 8), &SIX)), [2]);
+        let small = Plan::make(&wish(39, 8), &SIX);
+        assert!(small.slots.is_empty() && small.numbers == Rect::new(0, 0, 39, 8));
+    }
+
+    #[test]
+    fn eight_gpus_fit_into_80_by_24() {
+        let plan = Plan::make(&Wish { gpus: 8, ..wish(80, 24) }, &SIX);
+        assert!(plan.slots[0].inside.height >= 8, "{:?}", plan.slots[0]);
+        assert_eq!(shown(&plan), [0, 1, 2]);
+        assert!(plan.slots[1].inside.height >= 4, "{:?}", plan.slots[1]);
+    }
+
+    #[test]
+    fn the_focus_is_always_on_screen() {
+        for focus in 0..6 {
+            for (w, h) in [(120, 35), (80, 24), (60, 20), (40, 8)] {
+                for zoomed in [false, true] {
+                    let plan = Plan::make(&Wish { focus, zoomed, ..wish(w, h) }, &SIX);
+                    assert!(shown(&plan).contains(&focus), "pane {focus} at {w}x{h}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn areas_are_disjoint_and_inside(
+            w in 0_u16..400, h in 0_u16..150, focus in 0_usize..9, zoomed: bool,
+            gpus in 0_u16..20, notices in 0_u16..30, panes in 0_usize..=6,
+        ) {
+            let area = Rect::new(0, 0, w, h);
+            let plan = Plan::make(&Wish { area, focus, zoomed, gpus, notices }, &SIX[..panes]);
+            let mut all = vec![plan.header, plan.host, plan.notices, plan.tabs, plan.footer, plan.numbers];
+            all.extend(plan.slots.iter().map(|s| s.area));
+            for (i, a) in all.iter().enumerate() {
+                prop_assert!(a.is_empty() || area.intersection(*a) == *a, "{a:?} leaves {area:?}");
+                for b in &all[i + 1..] {
+                    prop_assert!(a.is_empty() || b.is_empty() || !a.intersects(*b), "{a:?} and {b:?}");
+                }
+            }
+            for slot in &plan.slots {
+                prop_assert!(slot.inside.is_empty() || slot.area.intersection(slot.inside) == slot.inside);
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The whole screen: panes in their places and what surrounds them.
+//!
+//! `prepare` plans (again only when something the plan depends on has changed) and copies from the
+//! store; `draw` is pure and allocates nothing. It must not read a clock or change the app.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::app::{App, Cost};
+use crate::store::Data;
+
+use super::chrome::{self, Chrome};
+use super::help;
+use super::layout::{Plan, Wish};
+use super::pane::{Context, Pane, PaneSpec};
+use super::theme::Theme;
+
+/// The pane that the cursor belongs to.
+const HEAT_MAP: &str = "latency";
+
+/// The screen.
+pub struct Screen {
+    theme: Theme,
+    specs: &'static [PaneSpec],
+    panes: Vec<Box<dyn Pane>>,
+    chrome: Chrome,
+    wish: Option<Wish>,
+    plan: Plan,
+}
+
+impl Screen {
+    /// A screen with these panes.
+    pub fn new(theme: Theme, specs: &'static [PaneSpec]) -> Self {
+        let panes = specs.iter().map(|spec| (spec.new)()).collect();
+        Self { theme, specs, panes, chrome: Chrome::default(), wish: None, plan: Plan::default() }
+    }
+
+    /// How the screen is divided since the last `prepare`.
+    pub const fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Columns and rows of the heat map, when it is on screen.
+    pub fn cursor_range(&self) -> Option<(u16, u16)> {
+        let slot = self.plan.slots.iter().find(|slot| self.specs[slot.pane].id == HEAT_MAP)?;
+        Some((slot.inside.width, slot.inside.height))
+    }
+
+    /// Copies everything that will be drawn on `area`. `words` are notices from outside the store.
+    pub fn prepare(&mut self, data: &Data, app: &App, area: Rect, cost: Cost, words: &[String]) {
+        self.chrome.prepare(data, app, cost, words);
+        let wish = Wish {
+            area,
+            focus: app.focus,
+            zoomed: app.zoomed,
+            gpus: u16::try_from(app.seen.gpus.count_ones()).unwrap_or(u16::MAX),
+            notices: self.chrome.notice_rows(area.width),
+        };
+        if self.wish != Some(wish) {
+            self.plan = Plan::make(&wish, self.specs);
+            self.wish = Some(wish);
+        }
+        for slot in &self.plan.slots {
+            let context = Context { view: &app.view, theme: &self.theme, focused: slot.pane == app.focus };
+            self.panes[slot.pane].prepare(data, &context, slot.inside);
+        }
+    }
+
+    /// Draws what was prepared.
+    pub fn draw(&self, buf: &mut Buffer, app: &App) {
+        let (plan, theme) = (&self.plan, self.theme);
+        self.chrome.draw_header(buf, plan.header, theme);
+        self.chrome.draw_host(buf, plan.host, theme);
+        self.chrome.draw_footer(buf, plan.footer, theme, app);
+        if let Some(first) = app.help {
+            help::draw(buf, plan.body, theme, self.specs, first);
+            return;
+        }
+        self.chrome.draw_numbers(buf, plan.numbers, theme);
+        self.chrome.draw_notices(buf, plan.notices, theme);
+        chrome::draw_tabs(buf, plan.tabs, theme, self.specs, app.focus);
+        for slot in &plan.slots {
+            let (pane, focused) = (&self.panes[slot.pane], slot.pane == app.focus);
+            chrome::draw_frame(buf, slot, theme, self.specs[slot.pane].tab, pane.title(), focused);
+            let context = Context { view: &app.view, theme: &self.theme, focused };
+            pane.draw(slot.inside, buf, &context);
+        }
+    }
+}
