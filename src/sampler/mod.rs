@@ -5,6 +5,7 @@
 
 mod cost;
 mod host;
+mod nvml;
 mod process;
 pub mod replay;
 mod thread;
@@ -119,7 +120,7 @@ pub struct Sampler {
 }
 
 /// Every live source.
-pub const SAMPLERS: &[Sampler] = &[host::SAMPLER, process::SAMPLER, cost::SAMPLER];
+pub const SAMPLERS: &[Sampler] = &[nvml::SAMPLER, host::SAMPLER, process::SAMPLER, cost::SAMPLER];
 
 #[cfg(test)]
 mod tests {

@@ -30,35 +30,63 @@ pub(super) fn say(context: &Context, source: SourceId, state: SourceState) {
     context.sink.send(&batch);
 }
 
-/// Ticks at whole multiples of a period after its start.
+/// Something that is due at whole multiples of a period after its start.
+pub(super) struct Due {
+    period: u64,
+    at: u64,
+}
+
+impl Due {
+    /// Due for the first time at `now`, µs.
+    pub(super) fn new(period: Duration, now: u64) -> Self {
+        Self { period: micros(period), at: now }
+    }
+
+    /// Whether it is due at `now`, µs; then it is due again at the next multiple.
+    pub(super) const fn is_over(&mut self, now: u64) -> bool {
+        let over = now >= self.at;
+        if over {
+            self.at = next_due(self.at, self.period, now);
+        }
+        over
+    }
+}
+
+/// Waits for what is due.
 pub(super) struct Ticker<'a> {
     context: &'a Context,
-    period: u64,
-    due: u64,
+    due: Due,
 }
 
 impl<'a> Ticker<'a> {
     /// The first tick is due at once.
     pub(super) fn new(context: &'a Context, period: Duration) -> Self {
-        let mut ticker = Self { context, period: 1, due: context.clock.micros() };
-        ticker.set_period(period);
-        ticker
+        Self { context, due: Due::new(period, context.clock.micros()) }
     }
 
-    /// Changes the period from the next tick on.
-    pub(super) fn set_period(&mut self, period: Duration) {
-        self.period = u64::try_from(period.as_micros()).unwrap_or(u64::MAX).max(1);
+    /// Changes the period after the next tick.
+    pub(super) fn every(&mut self, period: Duration) {
+        self.due.period = micros(period);
     }
 
     /// Waits for the next tick; `false` when it is time to end.
     pub(super) fn wait(&mut self) -> bool {
-        let now = self.context.clock.micros();
-        if self.context.stop.wait(Duration::from_micros(self.due.saturating_sub(now))) {
-            return false;
+        let clock = &self.context.clock;
+        loop {
+            let left = self.due.at.saturating_sub(clock.micros());
+            if self.context.stop.wait(Duration::from_micros(left)) {
+                return false;
+            }
+            // A wait may end a little early; a tick must not, or what is due with it would be missed.
+            if self.due.is_over(clock.micros()) {
+                return true;
+            }
         }
-        self.due = next_due(self.due, self.period, self.context.clock.micros());
-        true
     }
+}
+
+fn micros(period: Duration) -> u64 {
+    u64::try_from(period.as_micros()).unwrap_or(u64::MAX).max(1)
 }
 
 /// The first multiple of `period` after `due` that lies in the future.

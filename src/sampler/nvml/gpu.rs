@@ -1,0 +1,332 @@
+//! One GPU: which call gives which metric, in four classes by what they cost and how fast they change.
+//!
+//! Costs in the comments were measured on an H200 with driver 580 (idle, one GPU). Never called:
+//! `pcie_throughput`, which blocks for 20 ms (GPM has the same), and anything that sets or resets.
+//! Invariant: a GPU that was lost is not asked again; its values are missing, never the last known.
+
+use nvml_wrapper::Device;
+use nvml_wrapper::enum_wrappers::device::{
+    Clock as ClockDomain, EccCounter, MemoryError, PerformancePolicy, TemperatureSensor, TemperatureThreshold,
+};
+use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::{FieldValueSample, ProcessInfo};
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id;
+
+use crate::model::{Batch, Clock, FactKey, GpuProcess, Metric, Reading, Subject, Why, gpu_specs, text};
+
+use super::gpm::{self, Gpm};
+use super::raw;
+
+/// One GPU and what has to be remembered about it.
+#[derive(Debug)]
+pub(super) struct Gpu {
+    pub(super) index: u8,
+    pub(super) name: String,
+    device: Device<'static>,
+    gpm: Option<Gpm>,
+    throttled: [Throttled; 5],
+    health: Health,
+}
+
+/// What reading it has shown.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    /// It fell off the bus or needs a reset.
+    pub(super) lost: bool,
+    /// GPM exists, but not for this user.
+    pub(super) gpm_denied: bool,
+    /// Not asked again until the next rare reading: also a refusal costs time.
+    unsupported: Vec<Metric>,
+}
+
+/// Where the time throttled for one reason is counted.
+#[derive(Clone, Copy, Debug)]
+struct Throttled {
+    metric: Metric,
+    field: u32,
+    /// Older drivers count the same as a policy's violation time.
+    policy: Option<PerformancePolicy>,
+    by_policy: bool,
+}
+
+const fn throttled(metric: Metric, field: u32, policy: Option<PerformancePolicy>) -> Throttled {
+    Throttled { metric, field, policy, by_policy: false }
+}
+
+/// The counters of throttled time (ns). The wrapper translates the ids to the numbering of the driver.
+const THROTTLED: [Throttled; 5] = [
+    throttled(
+        Metric::ThrottledPowerCap,
+        field_id::NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP,
+        Some(PerformancePolicy::Power),
+    ),
+    throttled(
+        Metric::ThrottledSyncBoost,
+        field_id::NVML_FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST,
+        Some(PerformancePolicy::SyncBoost),
+    ),
+    throttled(
+        Metric::ThrottledSwThermal,
+        field_id::NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN,
+        Some(PerformancePolicy::Thermal),
+    ),
+    throttled(Metric::ThrottledHwThermal, field_id::NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, None),
+    throttled(Metric::ThrottledPowerBrake, field_id::NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, None),
+];
+
+impl Gpu {
+    /// Takes over an opened device.
+    pub(super) fn new(index: u8, device: Device<'static>) -> Self {
+        let name = device.name().map_or_else(|_| "GPU".to_owned(), |name| text::clean(&name));
+        let gpm = device.gpm_support().unwrap_or(false).then(Gpm::default);
+        Self { index, name, device, gpm, throttled: THROTTLED, health: Health::default() }
+    }
+
+    /// What reading it has shown so far.
+    pub(super) const fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// How long to wait before [`Gpu::fast`], so that GPM can be read in this tick, µs.
+    pub(super) fn patience(&self, now: u64) -> u64 {
+        self.gpm.as_ref().map_or(0, |gpm| gpm.patience(now))
+    }
+
+    /// What never changes: name, maxima, thresholds. Once: a maximum clock alone takes 1.3 ms.
+    pub(super) fn once(&mut self, batch: &mut Batch) {
+        let subject = Subject::Gpu(self.index);
+        batch.fact(subject, FactKey::Name, &self.name);
+        batch.fact(subject, FactKey::ActivitySource, if self.gpm.is_some() { "gpm" } else { "time" });
+        let Self { device, health, name, gpm, .. } = self;
+        let mut out = Out { batch, subject, health };
+        if gpm.is_none() {
+            for metric in gpm::METRICS {
+                out.put(metric, Err(Why::Unsupported));
+            }
+        }
+        let threshold = |which| device.temperature_threshold(which).map(f64::from);
+        out.read(Metric::SmClockMax, || device.max_clock_info(ClockDomain::SM).map(f64::from));
+        out.read(Metric::MemClockMax, || device.max_clock_info(ClockDomain::Memory).map(f64::from));
+        out.read(Metric::TempSlowdown, || threshold(TemperatureThreshold::Slowdown));
+        out.read(Metric::TempShutdown, || threshold(TemperatureThreshold::Shutdown));
+        out.read(Metric::MemTempMax, || threshold(TemperatureThreshold::MemoryMax));
+        if let Some(peak) = gpu_specs::dram_peak_bytes_per_s(name) {
+            out.batch.fact(subject, FactKey::DramPeakSource, "datasheet");
+            out.put(Metric::DramPeak, Ok(peak));
+        } else {
+            out.batch.fact(subject, FactKey::DramPeakSource, "highest memory clock × bus width");
+            out.read(Metric::DramPeak, || peak_from_clock(device));
+        }
+        self.choose_counters();
+    }
+
+    /// Takes the violation times of those reasons whose field the driver does not know.
+    fn choose_counters(&mut self) {
+        let fields = self.device.field_values_for(&self.throttled.map(|t| FieldId(t.field)));
+        for (i, throttled) in self.throttled.iter_mut().enumerate() {
+            let works = fields.as_ref().is_ok_and(|fields| fields.get(i).is_some_and(|f| field(f).is_ok()));
+            let fallback = || throttled.policy.is_some_and(|policy| self.device.violation_status(policy).is_ok());
+            throttled.by_policy = !works && fallback();
+        }
+    }
+
+    /// Activity, clocks, power, reasons: a few µs a call, GPM about 0.3 ms.
+    pub(super) fn fast(&mut self, clock: &dyn Clock, batch: &mut Batch) {
+        let Self { device, gpm, health, throttled, .. } = self;
+        let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
+        if let Some(gpm) = gpm {
+            gpm.read(device, clock, &mut out);
+        }
+        out.read_all([Metric::UtilGpuTime, Metric::UtilMemTime], || {
+            device.utilization_rates().map(|u| [f64::from(u.gpu), f64::from(u.memory)])
+        });
+        out.read(Metric::SmClock, || device.clock_info(ClockDomain::SM).map(f64::from));
+        out.read(Metric::MemClock, || device.clock_info(ClockDomain::Memory).map(f64::from));
+        // The mean over 1 s that the power limit is held against. The instantaneous reading (field 186) of an
+        // H200 at its 700 W cap jumps between 600 and 760 W.
+        out.read(Metric::Power, || device.power_usage().map(|mw| f64::from(mw) / 1e3));
+        out.read(Metric::ThrottleReasons, || raw::event_reasons(device).map(|bits| bits as f64));
+        read_throttled(device, throttled, &mut out);
+    }
+
+    /// Memory, temperatures, energy: the energy counter alone takes 3 ms.
+    pub(super) fn slow(&mut self, batch: &mut Batch) {
+        let Self { device, health, .. } = self;
+        let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
+        out.read_all([Metric::GpuMemUsed, Metric::GpuMemTotal], || {
+            // What the driver reserves for itself is in use as well; version 2 of the call counts it apart.
+            device.memory_info().map(|m| [m.used.saturating_add(m.reserved) as f64, m.total as f64])
+        });
+        out.read(Metric::Temp, || match device.temperature(TemperatureSensor::Gpu) {
+            Err(error) if why(&error) == Why::Unsupported => raw::temperature(device).map(f64::from),
+            other => other.map(f64::from),
+        });
+        read_fields(device, &[(Metric::MemTemp, field_id::NVML_FI_DEV_MEMORY_TEMP)], 1.0, &mut out);
+        out.read(Metric::Energy, || device.total_energy_consumption().map(|mj| mj as f64 / 1e3));
+    }
+
+    /// Processes with memory on this GPU, computing and drawing ones.
+    pub(super) fn processes(&self, out: &mut Vec<GpuProcess>) {
+        if self.health.lost {
+            return;
+        }
+        let first = out.len();
+        let lists = [self.device.running_compute_processes(), self.device.running_graphics_processes()];
+        for process in lists.into_iter().flatten().flatten() {
+            let process = self.process(&process);
+            // One that computes and draws is in both lists, with the same memory.
+            if out[first..].iter().all(|p| p.pid != process.pid) {
+                out.push(process);
+            }
+        }
+    }
+
+    fn process(&self, info: &ProcessInfo) -> GpuProcess {
+        let mem = match info.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) if bytes != u64::MAX => Reading::Value(bytes as f64),
+            UsedGpuMemory::Used(_) | UsedGpuMemory::Unavailable => Reading::Missing(Why::Unsupported),
+        };
+        GpuProcess { gpu: self.index, pid: info.pid, mem }
+    }
+
+    /// Link, errors, limit; and what was not supported is tried again.
+    pub(super) fn rare(&mut self, batch: &mut Batch) {
+        let Self { device, health, .. } = self;
+        health.unsupported.clear();
+        let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
+        out.read(Metric::PowerLimit, || device.enforced_power_limit().map(|mw| f64::from(mw) / 1e3));
+        out.read(Metric::PcieGen, || device.current_pcie_link_gen().map(f64::from));
+        out.read(Metric::PcieWidth, || device.current_pcie_link_width().map(f64::from));
+        out.read(Metric::PcieGenMax, || device.max_pcie_link_gen().map(f64::from));
+        out.read(Metric::PcieWidthMax, || device.max_pcie_link_width().map(f64::from));
+        let ecc = |error| device.total_ecc_errors(error, EccCounter::Volatile).map(|n| n as f64);
+        out.read(Metric::EccCorrected, || ecc(MemoryError::Corrected));
+        out.read(Metric::EccUncorrected, || ecc(MemoryError::Uncorrected));
+        out.read_all([Metric::RemappedRows, Metric::RemapPending], || {
+            raw::remapped_rows(device).map(|r| [f64::from(r.rows), f64::from(u8::from(r.pending))])
+        });
+    }
+}
+
+/// Two transfers a clock (DDR), bus width in bits.
+fn peak_from_clock(device: &Device<'_>) -> Result<f64, NvmlError> {
+    let mhz = device.max_clock_info(ClockDomain::Memory)?;
+    Ok(f64::from(mhz) * 1e6 * 2.0 * f64::from(device.memory_bus_width()?) / 8.0)
+}
+
+fn read_throttled(device: &Device<'_>, throttled: &[Throttled; 5], out: &mut Out<'_>) {
+    const MS_PER_NS: f64 = 1e-6;
+    for (metric, policy) in throttled.iter().filter(|t| t.by_policy).filter_map(|t| Some((t.metric, t.policy?))) {
+        out.read(metric, || device.violation_status(policy).map(|v| v.violation_time as f64 * MS_PER_NS));
+    }
+    let fields: Vec<_> = throttled.iter().filter(|t| !t.by_policy).map(|t| (t.metric, t.field)).collect();
+    read_fields(device, &fields, MS_PER_NS, out);
+}
+
+/// Reads several field values with one call and multiplies them by `scale`.
+fn read_fields(device: &Device<'_>, fields: &[(Metric, u32)], scale: f64, out: &mut Out<'_>) {
+    let wanted: Vec<_> = fields.iter().filter(|(metric, _)| !out.passes_over(&[*metric])).collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let ids: Vec<_> = wanted.iter().map(|(_, id)| FieldId(*id)).collect();
+    match device.field_values_for(&ids) {
+        // By place: the ids that come back are those of the driver's own numbering.
+        Ok(answers) => {
+            for ((metric, _), answer) in wanted.into_iter().zip(&answers) {
+                let value = field(answer).map(|v| v * scale).map_err(|error| out.judge(error));
+                out.put(*metric, value);
+            }
+        }
+        Err(error) => wanted.into_iter().for_each(|(metric, _)| out.put_all(&[*metric], &error)),
+    }
+}
+
+/// The number in a field's answer.
+fn field(answer: &Result<FieldValueSample, NvmlError>) -> Result<f64, &NvmlError> {
+    match answer.as_ref()?.value.as_ref()? {
+        SampleValue::F64(v) => Ok(*v),
+        SampleValue::U32(v) => Ok(f64::from(*v)),
+        SampleValue::U64(v) => Ok(*v as f64),
+        SampleValue::I64(v) => Ok(*v as f64),
+    }
+}
+
+/// Why a call gave no value. A call, a field or a version that the driver does not know is not supported.
+pub(super) const fn why(error: &NvmlError) -> Why {
+    match error {
+        NvmlError::NotSupported
+        | NvmlError::InvalidArg
+        | NvmlError::FunctionNotFound
+        | NvmlError::FailedToLoadSymbol(_)
+        | NvmlError::UnexpectedVariant(_) => Why::Unsupported,
+        NvmlError::NoPermission => Why::NotPermitted,
+        _ => Why::Failed,
+    }
+}
+
+const fn is_lost(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::GpuLost | NvmlError::ResetRequired)
+}
+
+/// Where the values of one GPU go during one reading.
+pub(super) struct Out<'a> {
+    batch: &'a mut Batch,
+    subject: Subject,
+    health: &'a mut Health,
+}
+
+impl Out<'_> {
+    /// Reads one value, unless the GPU is lost or does not offer it.
+    fn read(&mut self, metric: Metric, call: impl FnOnce() -> Result<f64, NvmlError>) {
+        self.read_all([metric], || call().map(|value| [value]));
+    }
+
+    /// Reads several values with one call.
+    fn read_all<const N: usize>(&mut self, metrics: [Metric; N], call: impl FnOnce() -> Result<[f64; N], NvmlError>) {
+        if self.passes_over(&metrics) {
+            return;
+        }
+        match call() {
+            Ok(values) => metrics.into_iter().zip(values).for_each(|(metric, value)| self.put(metric, Ok(value))),
+            Err(error) => self.put_all(&metrics, &error),
+        }
+    }
+
+    /// Whether these are not to be asked for; those of a lost GPU are noted as missing.
+    pub(super) fn passes_over(&mut self, metrics: &[Metric]) -> bool {
+        if self.health.lost {
+            for &metric in metrics {
+                self.put(metric, Err(Why::Failed));
+            }
+        }
+        self.health.lost || metrics.iter().all(|metric| self.health.unsupported.contains(metric))
+    }
+
+    /// Takes in a value or the reason why there is none.
+    pub(super) fn put(&mut self, metric: Metric, value: Result<f64, Why>) {
+        if value == Err(Why::Unsupported) && !self.health.unsupported.contains(&metric) {
+            self.health.unsupported.push(metric);
+        }
+        if metric == Metric::SmActive {
+            self.health.gpm_denied = value == Err(Why::NotPermitted);
+        }
+        self.batch.push(self.subject, metric, value);
+    }
+
+    /// None of these could be read.
+    pub(super) fn put_all(&mut self, metrics: &[Metric], error: &NvmlError) {
+        let why = self.judge(error);
+        for &metric in metrics {
+            self.put(metric, Err(why));
+        }
+    }
+
+    /// Why a call failed; also notes that the GPU is gone.
+    pub(super) fn judge(&mut self, error: &NvmlError) -> Why {
+        self.health.lost |= is_lost(error);
+        if is_lost(error) { Why::Failed } else { why(error) }
+    }
+}
