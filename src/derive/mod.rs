@@ -4,6 +4,7 @@
 //! say the same. They must not know how a figure is shown. Each states its formula and its source.
 
 pub mod kv;
+pub mod latency;
 pub mod quantile;
 pub mod throttle;
 pub mod wall;
