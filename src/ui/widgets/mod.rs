@@ -7,11 +7,13 @@
 
 pub mod axes;
 pub mod bars;
+pub mod heatmap;
 pub mod plot;
 pub mod scale;
 
 pub use axes::{Axes, TimeEnd, time_axis, value_axis_left, value_axis_right};
 pub use bars::{Band, bands, meter, spark};
+pub use heatmap::{Heatmap, pixel_rows, swatch};
 pub use plot::{Area, Line, Plot};
 pub use scale::Scale;
 
