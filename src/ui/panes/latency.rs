@@ -1,0 +1,421 @@
+//! Latency over time: where requests spend it (heat map), and the quantiles that n allows, with the
+//! interval that certainly holds them.
+
+mod words;
+
+use std::fmt::{self, Write};
+use std::ops::RangeInclusive;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use crate::derive::latency::{Grid, Headline, LogAxis, State, bucket_span};
+use crate::derive::quantile::Quantile;
+use crate::model::{Metric, Subject};
+use crate::store::Data;
+use crate::ui::pane::{Context, Pane, PaneSpec};
+use crate::ui::text::put;
+use crate::ui::theme::{Role, Theme};
+use crate::ui::units::Span;
+use crate::ui::widgets::axes::columns;
+use crate::ui::widgets::scale::nice_up;
+use crate::ui::widgets::{Axes, Heatmap, TimeEnd, pixel_rows, swatch, time_axis};
+
+use super::notice;
+use words::{Bounded, Count, Covered, Edge, Tick, definition, name, observations};
+
+/// The pane.
+pub(super) const SPEC: PaneSpec = PaneSpec {
+    id: "latency",
+    tab: "Latency",
+    help: "Time against latency (log rows): the brighter a cell, the more requests, per cell on a square-root scale. \
+           P50 and P99 are marked with the range that certainly holds them; a quantile is shown only when there are \
+           enough requests (P99: 368). Dots below: scraped, but no traffic; hatched: not scraped.",
+    min: (30, 6),
+    new: || Box::new(Latency::default()),
+};
+
+/// What is drawn.
+#[derive(Debug, Default)]
+struct Latency {
+    title: String,
+    notice: String,
+    grid: Grid,
+    axis: Option<LogAxis>,
+    pixels: Vec<f32>,
+    pixel_rows: u16,
+    /// Count at the top of the colour scale.
+    top: f32,
+    headline: Option<Headline>,
+    median: Option<Quantile>,
+    metric: Option<Metric>,
+    end: Option<TimeEnd>,
+}
+
+/// The parts of the pane. Parts that have no room are empty.
+struct Parts {
+    head: Rect,
+    axes: Axes,
+    legend: Rect,
+}
+
+fn parts(area: Rect) -> Parts {
+    let (head, legend) = (u16::from(area.height >= 10), u16::from(area.height >= 5));
+    let middle = Rect { y: area.y + head, height: area.height - head - legend, ..area };
+    Parts {
+        head: Rect { height: head, ..area },
+        axes: Axes::split(middle),
+        legend: Rect { y: middle.y + middle.height, height: legend, ..area },
+    }
+}
+
+impl Pane for Latency {
+    fn prepare(&mut self, data: &Data, context: &Context<'_>, area: Rect) {
+        let view = context.view;
+        let plot = parts(area).axes.plot;
+        self.metric = Some(view.latency);
+        self.grid.fill(data, Subject::Engine(view.engine), view.latency, view.window(), plot.width);
+        let axis = self.grid.axis();
+        self.axis = Some(axis);
+        self.pixel_rows = pixel_rows(context.theme, plot.height);
+        let most = self.grid.raster(axis, usize::from(self.pixel_rows), &mut self.pixels);
+        // The colour scale ends at a round count, so that it seldom changes.
+        self.top = nice_up(f64::from(most)) as f32;
+        self.headline = self.grid.headline();
+        self.median = self.grid.median();
+        self.end = Some(TimeEnd::of(view, data.oldest()));
+        notice::engine(data, view, &mut self.notice);
+        self.word_title(view.latency, view.span_ms);
+    }
+
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
+        let area = area.intersection(buf.area);
+        let (Some(axis), Some(metric), Some(end)) = (self.axis, self.metric, self.end) else { return };
+        if area.height < 3 || area.width < 12 {
+            put(buf, area, (0, 0), Style::new(), format_args!("{}", self.title));
+            return;
+        }
+        let parts = parts(area);
+        if self.grid.edges().is_empty() {
+            notice::draw(buf, area, *context.theme, if self.notice.is_empty() { &self.title } else { &self.notice });
+            return;
+        }
+        let picture = Picture { pane: self, theme: context.theme, plot: parts.axes.plot, axis };
+        picture.draw(buf);
+        picture.draw_labels(buf, parts.axes.left);
+        picture.draw_window(buf, parts.axes.right);
+        time_axis(buf, &parts.axes, context.theme, context.view.span_ms, end);
+        put(buf, parts.head, (0, 0), context.theme.style(Role::Dim), format_args!("{}", definition(metric)));
+        match context.view.cursor.filter(|_| context.focused) {
+            Some(cursor) => picture.draw_cursor(buf, parts.legend, cursor, context),
+            None => picture.draw_legend(buf, parts.legend),
+        }
+    }
+}
+
+impl Latency {
+    fn word_title(&mut self, metric: Metric, span_ms: u64) {
+        self.title.clear();
+        let (name, seen) = (name(metric), self.grid.visible());
+        // Writing to a String never fails.
+        let _ = if self.grid.edges().is_empty() {
+            if self.notice.is_empty() {
+                write!(self.title, "{name}: this engine does not expose it")
+            } else {
+                write!(self.title, "{name} not scraped")
+            }
+        } else if let Some((from, to)) = seen.covered {
+            // A window that began before the first scrape is as long as what was scraped of it.
+            let covered = to.since(from);
+            let span = Covered(if covered * 10 < span_ms * 9 { covered } else { span_ms });
+            let gaps = if seen.gaps { ", with gaps" } else { "" };
+            match self.headline {
+                Some(Headline { q, quantile }) => {
+                    let bounded = Bounded { q, quantile, edges: self.grid.edges() };
+                    write!(self.title, "{name} {bounded}, n {} in {span}{gaps}", seen.n)
+                }
+                None if seen.n == 0 => write!(self.title, "{name}: no traffic in {span}{gaps}"),
+                None => write!(self.title, "{name}: only {} {} in {span}{gaps}", seen.n, observations(metric)),
+            }
+        } else {
+            write!(self.title, "{name} not scraped in {}", Span(span_ms))
+        };
+    }
+}
+
+/// The heat map while it is drawn.
+struct Picture<'a> {
+    pane: &'a Latency,
+    theme: &'a Theme,
+    plot: Rect,
+    axis: LogAxis,
+}
+
+/// Role of the high quantile and of P50.
+const HIGH: Role = Role::Third;
+const MEDIAN: Role = Role::Fourth;
+
+impl Picture<'_> {
+    fn heatmap(&self) -> Heatmap<'_, impl Fn(u16, u16) -> Option<f32>> {
+        let Latency { grid, pixels, pixel_rows, top, .. } = self.pane;
+        let pixel = move |x, row| {
+            let place = grid.column_at(x)? * usize::from(*pixel_rows) + usize::from(row);
+            let count = pixels.get(place).copied().filter(|_| row < *pixel_rows)?;
+            (count > 0.0).then(|| (count / top).sqrt())
+        };
+        Heatmap { theme: self.theme, area: self.plot, pixel }
+    }
+
+    fn char(&self, unicode: char, ascii: char) -> char {
+        if self.theme.unicode() { unicode } else { ascii }
+    }
+
+    const fn sqrt(&self) -> &'static str {
+        if self.theme.unicode() { "√" } else { "sqrt" }
+    }
+
+    /// Row from the top that holds a latency, clamped to the plot.
+    fn row(&self, seconds: f64) -> u16 {
+        let rows = f64::from(self.plot.height);
+        let up = (self.axis.place(seconds) * rows).floor().clamp(0.0, (rows - 1.0).max(0.0));
+        self.plot.height.saturating_sub(1) - up as u16
+    }
+
+    fn draw(&self, buf: &mut Buffer) {
+        let map = self.heatmap();
+        map.draw(buf);
+        for x in 0..self.plot.width {
+            let Some(i) = self.pane.grid.column_at(x) else { continue };
+            let column = self.pane.grid.columns()[i];
+            match column.state {
+                State::NotScraped => self.hatch(buf, x),
+                State::NoTraffic => self.dim(buf, (x, self.plot.height.saturating_sub(1)), self.char('·', '_')),
+                State::Pending | State::Counts => {}
+            }
+            let middle = self.is_middle(x, i);
+            let bar = middle && self.has_bar(i);
+            for (quantile, role, mark) in [(column.p50, MEDIAN, '─'), (column.high, HIGH, '━')] {
+                let Some(quantile) = quantile else { continue };
+                let style = self.theme.style(role);
+                if bar {
+                    self.range(&quantile).for_each(|y| map.mark(buf, (x, y), self.char('│', '|'), style));
+                }
+                map.mark(
+                    buf,
+                    (x, self.row(quantile.value)),
+                    self.char(mark, if role == HIGH { '=' } else { '-' }),
+                    style,
+                );
+            }
+            if column.restart && middle {
+                let style = self.theme.style(Role::Warn);
+                (0..self.plot.height).for_each(|y| map.mark(buf, (x, y), self.char('╎', '!'), style));
+                map.mark(buf, (x, 0), 'R', style);
+            }
+        }
+    }
+
+    /// Whether column `i` shows its certain ranges: wide columns all do, of narrow ones every fourth, so that
+    /// the counts behind stay visible.
+    fn has_bar(&self, i: usize) -> bool {
+        let cells = f64::from(self.plot.width) / self.pane.grid.columns().len().max(1) as f64;
+        cells > 2.0 || self.pane.grid.slot(i).is_multiple_of(4)
+    }
+
+    /// Whether `x` is the middle one of the cells that show column `i`.
+    fn is_middle(&self, x: u16, i: usize) -> bool {
+        let same = |x: u16| self.pane.grid.column_at(x) == Some(i);
+        let left = (0..x).rev().take_while(|&x| same(x)).count();
+        let right = (x + 1..self.plot.width).take_while(|&x| same(x)).count();
+        left == right || left + 1 == right
+    }
+
+    /// Rows that a quantile's certain interval touches.
+    fn range(&self, quantile: &Quantile) -> RangeInclusive<u16> {
+        // A hair inside the bucket: its upper edge belongs to the row below.
+        let top = quantile.hi.map_or(0, |hi| self.row(hi * 0.999));
+        let bottom = self.row(if quantile.lo > 0.0 { quantile.lo * 1.001 } else { self.axis.lo });
+        top..=bottom.max(top)
+    }
+
+    fn dim(&self, buf: &mut Buffer, (x, y): (u16, u16), c: char) {
+        self.heatmap().mark(buf, (x, y), c, self.theme.style(Role::Border));
+    }
+
+    fn hatch(&self, buf: &mut Buffer, x: u16) {
+        for y in (0..self.plot.height).filter(|y| (x + y).is_multiple_of(4)) {
+            self.dim(buf, (x, y), self.char('╱', '/'));
+        }
+    }
+
+    /// Labels of the log rows: round ticks, and the edges beyond which nothing is known.
+    fn draw_labels(&self, buf: &mut Buffer, area: Rect) {
+        let Some(line) = area.width.checked_sub(1) else { return };
+        for y in 0..area.height {
+            put(buf, area, (line, y), self.theme.style(Role::Border), format_args!("{}", self.char('│', '|')));
+        }
+        let edges = self.pane.grid.edges();
+        let (Some(&first), Some(&last)) = (edges.first(), edges.last()) else { return };
+        let dim = self.theme.style(Role::Dim);
+        let room = usize::from(line);
+        let tick = self.char('┤', '+');
+        // A row has one label: the first that asks for it.
+        let mut label = |y, text: fmt::Arguments<'_>| {
+            let free = buf.cell((area.x + line, area.y + y)).is_some_and(|cell| !cell.symbol().starts_with(tick));
+            if free {
+                put(buf, area, (0, y), dim, text);
+                put(buf, area, (line, y), self.theme.style(Role::Border), format_args!("{tick}"));
+            }
+        };
+        if self.axis.hi > last * 1.01 {
+            label(self.row(last * 1.5), format_args!("{:>room$}", Edge::Above(last)));
+        }
+        if self.axis.lo < first * 0.99 {
+            label(self.row(first / 1.5), format_args!("{:>room$}", Edge::Below(first)));
+        }
+        self.each_tick(|value| {
+            // Beyond the outer edges no row means more than another.
+            if (first..=last).contains(&value) {
+                label(self.row(value * 1.001), format_args!("{:>room$}", Tick(value)));
+            }
+        });
+    }
+
+    /// Calls `draw` with the round values on the axis: powers of ten, and where they lie far apart their
+    /// double and half between them.
+    fn each_tick(&self, mut draw: impl FnMut(f64)) {
+        let decades = (self.axis.hi / self.axis.lo).log10();
+        let rows = f64::from(self.plot.height) / decades.max(0.1);
+        let powers = self.axis.lo.log10().floor() as i32..=self.axis.hi.log10().ceil() as i32;
+        for factor in [1.0, 2.0, 5.0].into_iter().take(if rows >= 6.0 { 3 } else { 1 }) {
+            for power in powers.clone() {
+                let value = factor * 10_f64.powi(power);
+                if value >= self.axis.lo * 0.999 && value < self.axis.hi * 0.999 {
+                    draw(value);
+                }
+            }
+        }
+    }
+
+    /// Brackets of the whole window's quantiles beside the plot.
+    fn draw_window(&self, buf: &mut Buffer, area: Rect) {
+        let high = self.pane.headline.filter(|h| h.q > 0.5);
+        let median = self.pane.median.map(|quantile| Headline { q: 0.5, quantile });
+        let mut label_at = u16::MAX;
+        for (headline, role, x) in [(high, HIGH, 1), (median, MEDIAN, 2)] {
+            let Some(Headline { q, quantile }) = headline else { continue };
+            let style = self.theme.style(role);
+            let value = self.row(quantile.value);
+            let rows = self.range(&quantile);
+            let (top, bottom) = (*rows.start(), *rows.end());
+            for y in rows {
+                let c = match (y == value, y == top, y == bottom) {
+                    (true, ..) => self.char('┿', '+'),
+                    (_, true, _) => self.char('┐', '.'),
+                    (_, _, true) => self.char('┘', '\''),
+                    _ => self.char('│', '|'),
+                };
+                put(buf, area, (x, y), style, format_args!("{c}"));
+            }
+            // Both in one row: the label of P50 goes below.
+            let y = if value == label_at { value + 1 } else { value };
+            label_at = value;
+            put(buf, area, (4, y), style, format_args!("P{:.0}", q * 100.0));
+        }
+    }
+
+    fn draw_legend(&self, buf: &mut Buffer, area: Rect) {
+        let grid = &self.pane.grid;
+        let any = |state| grid.columns().iter().any(|c| c.state == state);
+        let mut x = 0;
+        if any(State::Counts) {
+            for (t, share) in [(0.0, 0.0), (0.1_f32.sqrt(), 0.1), (0.5_f32.sqrt(), 0.5), (1.0, 1.0)] {
+                x = swatch(buf, area, (x, 0), self.theme, t);
+                x = self.note(buf, area, x, format_args!(" {} ", Count(self.pane.top * share)));
+            }
+            x = self.note(buf, area, x, format_args!("a cell ({})  ", self.sqrt()));
+        }
+        if any(State::NoTraffic) {
+            x = self.note(buf, area, x, format_args!("{} no traffic  ", self.char('·', '_')));
+        }
+        if any(State::NotScraped) {
+            x = self.note(buf, area, x, format_args!("{} not scraped  ", self.char('╱', '/')));
+        }
+        if grid.columns().iter().any(|c| c.restart) {
+            x = self.note(buf, area, x, format_args!("R restart  "));
+        }
+        if let Some(q) = grid.high_q() {
+            x = self.note(buf, area, x, format_args!("{} P{:.0}  ", self.char('━', '='), q * 100.0));
+        }
+        if grid.columns().iter().any(|c| c.p50.is_some()) {
+            let (line, bar) = (self.char('─', '-'), self.char('│', '|'));
+            x = self.note(buf, area, x, format_args!("{line} P50 "));
+            self.note(buf, area, x, format_args!("of a column, {bar} certain range"));
+        }
+    }
+
+    /// Writes a part of the legend if all of it fits. Returns the column after it.
+    fn note(&self, buf: &mut Buffer, area: Rect, x: u16, text: fmt::Arguments<'_>) -> u16 {
+        let room = area.width.saturating_sub(x);
+        if columns(&text) > room + 2 { area.width } else { put(buf, area, (x, 0), self.theme.style(Role::Dim), text) }
+    }
+
+    /// Marks the cell under the cursor and reads it out in place of the legend.
+    fn draw_cursor(&self, buf: &mut Buffer, area: Rect, (x, up): (u16, u16), context: &Context<'_>) {
+        let (x, up) = (x.min(self.plot.width.saturating_sub(1)), up.min(self.plot.height.saturating_sub(1)));
+        self.heatmap().invert(buf, (x, self.plot.height.saturating_sub(1) - up));
+        let Some(i) = self.pane.grid.column_at(x) else { return };
+        let column = self.pane.grid.columns()[i];
+        let minus = self.char('−', '-');
+        let ago = |at| Span(context.view.end.since(at));
+        let (text, dim) = (self.theme.style(Role::Text), self.theme.style(Role::Dim));
+        let x =
+            put(buf, area, (0, 0), text, format_args!("{minus}{} to {minus}{}  ", ago(column.from), ago(column.to)));
+        let say = |buf: &mut Buffer, x, words: &str| {
+            put(buf, area, (x, 0), dim, format_args!("{words}"));
+        };
+        let x = match column.state {
+            State::NotScraped => return say(buf, x, "not scraped"),
+            State::Pending => return say(buf, x, "next scrape is due"),
+            State::NoTraffic => return say(buf, x, "scraped, no traffic"),
+            State::Counts => x,
+        };
+        let rows = f64::from(self.plot.height);
+        let (lo, hi) = (self.axis.value(f64::from(up) / rows), self.axis.value(f64::from(up + 1) / rows));
+        let x = self.read_out(buf, area, x, i, (lo, hi));
+        for (name, quantile) in [(self.pane.grid.high_q(), column.high), (Some(0.5), column.p50)] {
+            let Some((q, quantile)) = name.zip(quantile) else { continue };
+            let bounded = Bounded { q, quantile, edges: self.pane.grid.edges() };
+            put(buf, area, (x, 0), dim, format_args!("{bounded}"));
+            return;
+        }
+    }
+
+    /// Writes the buckets that touch `lo..hi` of column `i`: their range, count and share.
+    fn read_out(&self, buf: &mut Buffer, area: Rect, x: u16, i: usize, (lo, hi): (f64, f64)) -> u16 {
+        let grid = &self.pane.grid;
+        let edges = grid.edges();
+        let touches = |&bucket: &usize| {
+            let span = bucket_span(edges, bucket);
+            span.0 < hi * 0.999 && span.1 > lo * 1.001
+        };
+        let buckets = 0..=edges.len();
+        let Some(first) = buckets.clone().find(touches) else { return x };
+        let last = buckets.rev().find(touches).unwrap_or(first);
+        let count: u64 = grid.counts(i)[first..=last].iter().sum();
+        let n = grid.columns()[i].n;
+        let range = words::Range { edges, first, last };
+        let noun = self.pane.metric.map_or("", observations);
+        let share = count as f64 * 100.0 / n.max(1) as f64;
+        let style = self.theme.style(Role::Text);
+        put(buf, area, (x, 0), style, format_args!("{range}: {count} of {n} {noun}, {share:.0} %  "))
+    }
+}
+
+#[cfg(test)]
+mod tests;

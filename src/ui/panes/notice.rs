@@ -1,0 +1,43 @@
+//! Why a pane has nothing to show: words instead of an empty plot, wrapped and centred.
+
+use std::fmt::Write;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::app::View;
+use crate::model::{SourceId, SourceState};
+use crate::store::Data;
+use crate::ui::text::{put_wrapped, width, wrapped_rows};
+use crate::ui::theme::{Role, Theme};
+
+/// Says why the chosen engine gives nothing at the view's end, if so: replaces `out`, empty when it is well.
+pub(super) fn engine(data: &Data, view: &View, out: &mut String) {
+    out.clear();
+    if !data.engines().any(|i| i == view.engine) {
+        let search = data.source(SourceId::Discovery).map(|s| s.state_at(view.end)).filter(|s| s.is_down());
+        let why = search.map_or("no serving engine found on this host", SourceState::why);
+        // Writing to a String never fails.
+        let _ = write!(out, "{why}; name one with --engine http://HOST:PORT");
+        return;
+    }
+    match data.source(SourceId::Engine(view.engine)).map(|s| s.state_at(view.end)) {
+        None | Some(SourceState::Starting) => out.push_str("waiting for the first scrape"),
+        Some(state) if state.is_down() => out.push_str(state.why()),
+        Some(_) => {}
+    }
+}
+
+/// Draws `text` in the middle of `area`, broken at spaces.
+pub(super) fn draw(buf: &mut Buffer, area: Rect, theme: Theme, text: &str) {
+    let room = area.width.saturating_sub(2).min(72);
+    let columns = width(text).min(room);
+    let rows = wrapped_rows(text, columns).min(area.height);
+    let middle = Rect {
+        x: area.x + (area.width - columns) / 2,
+        y: area.y + (area.height - rows) / 2,
+        width: columns,
+        height: rows,
+    };
+    put_wrapped(buf, middle, theme.style(Role::Dim), text);
+}
