@@ -36,8 +36,8 @@ pub trait Adapter: Sync {
     fn detect(&self, body: Exposition<'_>) -> bool;
 
     /// Adds all that the body says about engine number `engine` to `batch`. Facts are added every
-    /// time; see [`only_news`].
-    fn translate(&self, body: Exposition<'_>, engine: u8, batch: &mut Batch);
+    /// time; see [`only_news`]. Returns how many lines could not be read.
+    fn translate(&self, body: Exposition<'_>, engine: u8, batch: &mut Batch) -> usize;
 
     /// Adds what the answer to one of [`AdapterSpec::extras`] says. An answer that cannot be read adds nothing.
     fn extra(&self, path: &str, answer: &[u8], engine: u8, batch: &mut Batch);

@@ -90,10 +90,11 @@ impl Adapter for Vllm {
         body.samples().any(|sample| sample.name.starts_with("vllm:"))
     }
 
-    fn translate(&self, body: Exposition<'_>, engine: u8, batch: &mut Batch) {
+    fn translate(&self, body: Exposition<'_>, engine: u8, batch: &mut Batch) -> usize {
         let subject = Subject::Engine(engine);
         let mut found = Found::default();
-        for sample in body.samples() {
+        let mut samples = body.samples();
+        for sample in samples.by_ref() {
             found.take(&sample);
         }
         if !found.model.is_empty() {
@@ -102,6 +103,7 @@ impl Adapter for Vllm {
         found.scalars(subject, batch);
         found.pools(subject, batch);
         found.histograms(subject, batch);
+        samples.bad_lines()
     }
 
     fn extra(&self, path: &str, answer: &[u8], engine: u8, batch: &mut Batch) {

@@ -4,10 +4,14 @@
 //! tasks. A source that fails says why in its state and is tried again; it never stops another one.
 
 mod cost;
+mod discover;
+mod endpoint;
+pub mod engines;
 mod host;
 mod nvml;
 mod process;
 pub mod replay;
+mod scrape;
 mod thread;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -120,7 +124,7 @@ pub struct Sampler {
 }
 
 /// Every live source.
-pub const SAMPLERS: &[Sampler] = &[nvml::SAMPLER, host::SAMPLER, process::SAMPLER, cost::SAMPLER];
+pub const SAMPLERS: &[Sampler] = &[nvml::SAMPLER, host::SAMPLER, process::SAMPLER, cost::SAMPLER, engines::SAMPLER];
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,153 @@
+//! Where an engine listens: what people write, what is asked, and what may be shown.
+//!
+//! Knows no engine and opens no socket. Invariant: user name, password, query and fragment never get
+//! into anything that is shown or recorded.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use reqwest::Url;
+
+/// A base URL.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Endpoint {
+    /// With credentials; without a slash at the end of the path.
+    base: Url,
+    shown: String,
+}
+
+/// The text is no address that can be asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}: write --engine http://HOST:PORT, with the path before /metrics if there is one")]
+pub(super) struct BadUrl {
+    /// What was given, safe to show.
+    pub(super) shown: String,
+    why: String,
+}
+
+impl Endpoint {
+    /// Takes `host:port`, a base URL, or the URL of `/metrics` itself.
+    pub(super) fn parse(text: &str) -> Result<Self, BadUrl> {
+        let text = text.trim();
+        let bad = |why: &str| BadUrl { shown: without_secrets(text), why: why.to_owned() };
+        let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let mut base = Url::parse(&full).map_err(|error| bad(&format!("no URL ({error})")))?;
+        match base.scheme() {
+            "http" => {}
+            "https" => return Err(bad("https cannot be read yet; use http or a tunnel")),
+            _ => return Err(bad("no http URL")),
+        }
+        base.set_query(None);
+        base.set_fragment(None);
+        let path = base.path().trim_end_matches('/');
+        let path = path.strip_suffix("/metrics").unwrap_or(path).trim_end_matches('/').to_owned();
+        base.set_path(&path);
+        let mut shown = base.clone();
+        // Both fail only for URLs that cannot have a host, which http always has.
+        let _ = shown.set_username("");
+        let _ = shown.set_password(None);
+        let shown = shown.as_str().trim_end_matches('/').to_owned();
+        Ok(Self { base, shown })
+    }
+
+    /// The endpoint at a socket of this host.
+    pub(super) fn local(address: SocketAddr) -> Result<Self, BadUrl> {
+        Self::parse(&format!("http://{address}"))
+    }
+
+    /// The URL of a path below the base, e.g. `/metrics`, with credentials: not for the screen.
+    pub(super) fn url(&self, path: &str) -> Url {
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
+        url
+    }
+
+    /// The base URL for the screen.
+    pub(super) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Host and port, the host left out when it is this one: `:8000`, `gpu7:8000`.
+    pub(super) fn place(&self) -> String {
+        let (host, port) = self.address();
+        if host == LOOPBACK { format!(":{port}") } else { format!("{host}:{port}") }
+    }
+
+    /// Host and port, with one name for this host.
+    fn address(&self) -> (&str, u16) {
+        let host = self.base.host_str().unwrap_or_default();
+        let local = matches!(host, "localhost" | "[::1]" | "[::]" | "0.0.0.0") || host.starts_with("127.");
+        (if local { LOOPBACK } else { host }, self.port())
+    }
+
+    /// The port asked.
+    pub(super) fn port(&self) -> u16 {
+        self.base.port_or_known_default().unwrap_or(80)
+    }
+
+    /// Whether both lead to the same place, as far as the text tells.
+    pub(super) fn same_place(&self, other: &Self) -> bool {
+        self.address() == other.address()
+            && self.base.path().trim_end_matches('/') == other.base.path().trim_end_matches('/')
+    }
+}
+
+const LOOPBACK: &str = "127.0.0.1";
+
+/// For a text that is no URL: what stands after the credentials and before a query.
+fn without_secrets(text: &str) -> String {
+    let text = text.split(['?', '#']).next().unwrap_or_default();
+    let text = text.rsplit('@').next().unwrap_or_default();
+    crate::model::text::clean(text)
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_write_it() {
+        let cases = [
+            ("localhost:8000", "http://localhost:8000", "http://localhost:8000/metrics", ":8000"),
+            ("http://gpu7:8000/", "http://gpu7:8000", "http://gpu7:8000/metrics", "gpu7:8000"),
+            ("http://gpu7:8000/metrics", "http://gpu7:8000", "http://gpu7:8000/metrics", "gpu7:8000"),
+            ("http://gpu7/llm/a/metrics/", "http://gpu7/llm/a", "http://gpu7/llm/a/metrics", "gpu7:80"),
+            ("http://[::1]:9/x/?token=hunter2#y", "http://[::1]:9/x", "http://[::1]:9/x/metrics", ":9"),
+            (" 10.0.0.5:30000 ", "http://10.0.0.5:30000", "http://10.0.0.5:30000/metrics", "10.0.0.5:30000"),
+        ];
+        for (text, shown, metrics, place) in cases {
+            let endpoint = Endpoint::parse(text).unwrap();
+            assert_eq!((endpoint.shown(), endpoint.url("/metrics").as_str()), (shown, metrics), "{text}");
+            assert_eq!(endpoint.place(), place);
+        }
+    }
+
+    #[test]
+    fn credentials_are_used_but_never_shown() {
+        let endpoint = Endpoint::parse("http://ann:hunter2@gpu7:8000/v").unwrap();
+        assert_eq!(endpoint.url("/metrics").as_str(), "http://ann:hunter2@gpu7:8000/v/metrics");
+        let shown = format!("{} {} {endpoint:?}", endpoint.shown(), endpoint.place());
+        assert!(!shown.contains("hunter2") && !shown.contains("ann"), "{shown}");
+        for text in ["http://ann:hunter2@gpu 7:8000", "https://ann:hunter2@gpu7", "x://ann:hunter2@y?key=hunter2"] {
+            let bad = Endpoint::parse(text).unwrap_err();
+            let shown = format!("{bad} {} {bad:?}", bad.shown);
+            assert!(!shown.contains("hunter2") && shown.contains("--engine http://"), "{shown}");
+        }
+        assert!(Endpoint::parse("").is_err() && Endpoint::parse("http://").is_err());
+    }
+
+    #[test]
+    fn one_place_has_many_names() {
+        let parse = |text| Endpoint::parse(text).unwrap();
+        assert!(parse("localhost:8000").same_place(&parse("http://127.0.0.1:8000/metrics")));
+        assert!(parse("0.0.0.0:8000").same_place(&parse("[::1]:8000")));
+        assert!(!parse("localhost:8000").same_place(&parse("localhost:8001")));
+        assert!(!parse("localhost:8000/a").same_place(&parse("localhost:8000/b")));
+    }
+}
