@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::endpoint::Endpoint;
 use super::scrape::{self, Trouble};
-use super::{Context, Options, Sampler, discover};
+use super::{Context, Options, Sampler, discover, thread};
 use crate::engine::promtext::{self, Exposition};
 use crate::engine::{self, Adapter};
 use crate::model::{Batch, Fact, FactKey, Metric, SourceId, SourceState, Subject, Time, text};
@@ -60,23 +60,13 @@ pub fn start(context: &Context, options: &Options, timing: Timing) {
     if options.engine_urls.is_empty() && !options.discover {
         return;
     }
-    let (context, options) = (context.clone(), options.clone());
-    let for_words = context.clone();
-    let spawned = std::thread::Builder::new().name("warptop-net".into()).spawn(move || {
-        if let Err(error) = run(&context, &options, timing) {
-            give_up(&context, &error.to_string());
+    let options = options.clone();
+    thread::start(context, SourceId::Discovery, "warptop-net", move |context| {
+        if let Err(error) = run(context, &options, timing) {
+            let words = format!("no engine can be read: the network cannot be used ({error})");
+            thread::say(context, SourceId::Discovery, SourceState::Failed(words.into()));
         }
     });
-    if let Err(error) = spawned {
-        give_up(&for_words, &error.to_string());
-    }
-}
-
-fn give_up(context: &Context, error: &str) {
-    let mut batch = Batch::new(SourceId::Discovery, context.clock.now(), Batch::FOREVER);
-    batch.state =
-        Some(SourceState::Failed(format!("no engine can be read: the network cannot be used ({error})").into()));
-    context.sink.send(&batch);
 }
 
 /// How often the order to stop is looked for.
