@@ -12,6 +12,7 @@ pub mod model;
 pub mod recording;
 pub mod runtime;
 pub mod sampler;
+pub mod signal;
 pub mod store;
 pub mod term;
 pub mod ui;

@@ -3,4 +3,5 @@
 //! It must not know where data come from. Invariant: the same input gives the same bytes.
 
 mod glyph;
+pub mod snapshot;
 pub mod svg;

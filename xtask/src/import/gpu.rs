@@ -51,7 +51,8 @@ const FAST: &[Field] = &[
 
 /// The violation counters (`nvmlDeviceGetViolationStatus`, ns) are the driver's older account of the
 /// time that power and heat held clocks down. They stand in for the two counters of software capping,
-/// which this capture did not read: on an H200 they grow in step (0.98 s a second under the cap).
+/// which this capture did not read; in its overload, 98 % of the readings have the power cap's bit, and
+/// the power counter grows by 983 ms a second.
 const SLOW: &[Field] = &[
     ("energy_mj", Metric::Energy, 1e3),
     ("mem_temp", Metric::MemTemp, 1.0),

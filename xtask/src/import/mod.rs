@@ -24,7 +24,7 @@ pub(crate) const USAGE: &str = "import DIR OUT [--note TEXT] [--interval MS] [--
     [--set gpu0.sm_clock_max_mhz=1980]…   captured files into a recording";
 
 /// What the command line says.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Options {
     paths: Vec<String>,
     note: String,
@@ -170,5 +170,91 @@ struct Captured(Option<f64>);
 impl Captured {
     fn per(self, unit: f64) -> Reading {
         Reading::new(self.0.unwrap_or(f64::NAN) / unit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use warptop::model::{FactKey, Why};
+    use warptop::recording::Reader;
+
+    use super::*;
+
+    const GPU: &str = concat!(
+        r#"{"unix_ms":1000,"util_gpu":98,"power_mw":690123,"event_reasons":4,"gpm":{"sm_util":66.5,"dram_bw_util":null,"#,
+        r#""pcie_tx_per_sec":2.0},"energy_mj":5000,"viol_power_ns":1500000,"procs":[[7,1024]],"new_field":[1]}"#,
+        "\nnot json\n"
+    );
+    const PROC: &str = concat!(
+        r#"{"unix_ms":999,"procs":[{"pid":7,"cmd":"VLLM::EngineCore   ","majflt":3,"utime":10,"stime":5,"VmRSS":"2 kB"}],"#,
+        r#""vmstat":{"pgmajfault":12},"pressure":{"memory":"some avg10=0.00 total=77\nfull avg10=0.00 total=5\n"}}"#,
+        "\n"
+    );
+
+    fn import(files: &[(&str, &str)], flags: &[&str]) -> Result<Vec<Batch>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let mut packed = GzEncoder::new(File::create(dir.path().join(name)).unwrap(), Compression::fast());
+            packed.write_all(text.as_bytes()).unwrap();
+            packed.finish().unwrap();
+        }
+        let out = dir.path().join("out.jsonl.gz");
+        let mut args = vec![dir.path().display().to_string(), out.display().to_string()];
+        args.extend(flags.iter().map(ToString::to_string));
+        run(&args)?;
+        Ok(Reader::new(File::open(out).unwrap()).unwrap().collect())
+    }
+
+    fn find(batches: &[Batch], metric: Metric) -> Option<Reading> {
+        batches.iter().flat_map(|b| &b.samples).find(|s| s.metric == metric).map(|s| s.reading)
+    }
+
+    #[test]
+    fn units_become_those_of_the_metrics() {
+        let flags = ["--fact", "gpu0.name=NVIDIA H200", "--set", "gpu0.sm_clock_max_mhz=1980"];
+        let batches = import(&[("gpu.jsonl.gz", GPU), ("proc.jsonl.gz", PROC)], &flags).unwrap();
+        let expected = [
+            (Metric::SmActive, 66.5),
+            (Metric::UtilGpuTime, 98.0),
+            (Metric::PcieTx, 2_097_152.0),
+            (Metric::Power, 690.123),
+            (Metric::Energy, 5.0),
+            (Metric::ThrottledPowerCap, 1.5),
+            (Metric::DramPeak, 4.8e12),
+            (Metric::SmClockMax, 1980.0),
+            (Metric::MajorFaults, 12.0),
+            (Metric::PsiMem, 77.0),
+        ];
+        for (metric, value) in expected {
+            assert_eq!(find(&batches, metric), Some(Reading::Value(value)), "{metric:?}");
+        }
+        assert_eq!(find(&batches, Metric::DramActive), Some(Reading::Missing(Why::Failed)));
+        assert_eq!(find(&batches, Metric::Temp), None, "not in the rows");
+        let process = &batches.iter().find_map(|b| b.processes.clone()).unwrap()[0];
+        assert_eq!((&*process.command, process.cpu_ms), ("VLLM::EngineCore", Reading::Value(150.0)));
+        assert_eq!((process.rss, process.page_table), (Reading::Value(2048.0), Reading::Missing(Why::Failed)));
+        assert_eq!(process.gpus, [(0, Reading::Value(1024.0))]);
+        assert!(batches.is_sorted_by_key(|b| b.at));
+    }
+
+    #[test]
+    fn a_folder_with_one_file_is_imported_and_an_empty_one_is_not() {
+        let batches = import(&[("gpu.jsonl.gz", GPU)], &[]).unwrap();
+        let name = batches.iter().flat_map(|b| &b.facts).find(|f| f.key == FactKey::Name).unwrap();
+        assert_eq!(&*name.text, "GPU (name not captured)");
+        let metrics = [("metrics.jsonl.gz", r#"{"unix_ms":5,"body":"<html>"}"#)];
+        assert!(import(&metrics, &[]).unwrap_err().contains("holds no"));
+        assert!(import(&[], &[]).unwrap_err().contains("holds no"));
+    }
+
+    #[test]
+    fn wrong_flags_are_refused() {
+        for flags in [&["--set", "gpu0.nonsense=1"][..], &["--fact", "gpu0"], &["--mood"], &["--note"]] {
+            assert!(import(&[("gpu.jsonl.gz", GPU)], flags).is_err(), "{flags:?}");
+        }
     }
 }

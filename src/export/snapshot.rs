@@ -1,0 +1,465 @@
+//! One reading of everything as JSON: `warptop.snapshot/1`, which scripts and checks read.
+//!
+//! It must not know whether the store is fed live or from a recording. Invariants: every field is
+//! always there; what has no value is `null` and has a row in `missing` that says why; names are only
+//! ever added. Activity, power, traffic and rates are of the window; clocks, temperatures, memory,
+//! queue lengths and KV usage are the newest reading at its end.
+
+use serde::Serialize;
+
+use crate::derive::kv::{self, Buffers};
+use crate::derive::quantile::{self, quantile};
+use crate::derive::throttle::{self, REASONS, Throttled};
+use crate::model::{FactKey, GpuProcess, Metric, Reading, SourceId, SourceState, Subject, Why};
+use crate::signal;
+use crate::store::{Data, HistogramWindow, ProcessRow, Window};
+
+/// What `schema` says.
+pub const SCHEMA: &str = "warptop.snapshot/1";
+
+/// Where the data come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// The machine.
+    Live,
+    /// A recording.
+    Replay,
+}
+
+/// The whole reading.
+#[derive(Clone, Debug, Serialize)]
+pub struct Snapshot {
+    schema: &'static str,
+    unix_ms: u64,
+    mode: Mode,
+    /// Length of the window that was asked for.
+    window_s: f64,
+    gpus: Vec<Gpu>,
+    engines: Vec<Engine>,
+    host: Host,
+    processes: Vec<Process>,
+    signals: Vec<Signal>,
+    missing: Vec<Missing>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Gpu {
+    index: u8,
+    name: Option<String>,
+    activity_source: Option<String>,
+    sm_active_pct: Option<f64>,
+    sm_occupancy_pct: Option<f64>,
+    tensor_active_pct: Option<f64>,
+    dram_active_pct: Option<f64>,
+    util_gpu_time_pct: Option<f64>,
+    util_mem_time_pct: Option<f64>,
+    mem_used_bytes: Option<u64>,
+    mem_total_bytes: Option<u64>,
+    sm_clock_mhz: Option<u64>,
+    sm_clock_max_mhz: Option<u64>,
+    mem_clock_mhz: Option<u64>,
+    temp_c: Option<u64>,
+    mem_temp_c: Option<u64>,
+    power_w: Option<f64>,
+    power_limit_w: Option<f64>,
+    throttle_reasons: Option<Vec<&'static str>>,
+    throttled_ms_per_s: Option<f64>,
+    pcie_rx_bytes_per_s: Option<u64>,
+    pcie_tx_bytes_per_s: Option<u64>,
+    nvlink_rx_bytes_per_s: Option<u64>,
+    nvlink_tx_bytes_per_s: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Engine {
+    url: Option<String>,
+    kind: Option<String>,
+    version: Option<String>,
+    model: Option<String>,
+    state: &'static str,
+    requests_running: Option<u64>,
+    requests_waiting: Option<u64>,
+    preemptions_per_s: Option<f64>,
+    prompt_tokens_per_s: Option<f64>,
+    generation_tokens_per_s: Option<f64>,
+    kv: Kv,
+    latency: Latencies,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Kv {
+    usage_pct: Option<f64>,
+    pool_tokens: Option<u64>,
+    held_tokens: Option<u64>,
+    live_tokens: Option<u64>,
+    live_tokens_is: Option<&'static str>,
+    tail_waste_pct: Option<f64>,
+    idle_pct: Option<f64>,
+    max_model_len: Option<u64>,
+    overprovision_x: Option<f64>,
+    prefix_hit_pct: Option<f64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the contract's names end in their unit")]
+struct Latencies {
+    ttft_s: Latency,
+    e2e_s: Latency,
+    itl_s: Latency,
+    queue_s: Latency,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Latency {
+    /// Length of the time between the scrapes that the window holds.
+    window_s: Option<f64>,
+    n: Option<u64>,
+    p50: Option<Quantile>,
+    p95: Option<Quantile>,
+    p99: Option<Quantile>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Quantile {
+    value: f64,
+    lo: f64,
+    hi: Option<f64>,
+    enough: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Host {
+    pgmajfault_per_s: Option<f64>,
+    tcp_retrans_per_s: Option<f64>,
+    psi_mem_some_pct: Option<f64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Process {
+    pid: u32,
+    gpu: Option<u8>,
+    name: Option<String>,
+    gpu_mem_bytes: Option<u64>,
+    majflt_per_s: Option<f64>,
+    page_table_bytes: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Signal {
+    id: &'static str,
+    level: &'static str,
+    evidence: Vec<String>,
+    advice: &'static str,
+}
+
+/// A value that is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Missing {
+    key: String,
+    why: Why,
+    /// What its source says about it, where that is more than the reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+/// Reads the store at the end of `window`.
+pub fn snapshot(data: &Data, mode: Mode, window: Window) -> Snapshot {
+    let mut gaps = Gaps { rows: Vec::new(), at: String::new() };
+    let gpus: Vec<_> = data.gpus().enumerate().map(|(place, i)| gpu(data, i, place, window, &mut gaps)).collect();
+    gaps.enter(String::new());
+    if gpus.is_empty() {
+        gaps.source("gpus", data, SourceId::Nvml, window);
+    }
+    let engines: Vec<_> =
+        data.engines().enumerate().map(|(place, i)| engine(data, i, place, window, &mut gaps)).collect();
+    gaps.enter(String::new());
+    if engines.is_empty() {
+        gaps.source("engines", data, SourceId::Discovery, window);
+    }
+    let host = host(data, window, &mut gaps);
+    let processes = processes(data, window, &mut gaps);
+    let signals = signal::all(data, window).into_iter();
+    Snapshot {
+        schema: SCHEMA,
+        unix_ms: window.end.0,
+        mode,
+        window_s: window.ms() as f64 / 1000.0,
+        gpus,
+        engines,
+        host,
+        processes,
+        signals: signals
+            .map(|s| Signal { id: s.id, level: s.level.name(), evidence: s.evidence, advice: s.advice })
+            .collect(),
+        missing: gaps.rows,
+    }
+}
+
+fn gpu(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) -> Gpu {
+    gaps.enter(format!("gpus[{place}]."));
+    let subject = Subject::Gpu(index);
+    let mean = |metric| data.mean(subject, metric, window);
+    let newest = |metric| data.latest(subject, metric, window.end).reading;
+    let throttled = Throttled::over(data, index, window);
+    Gpu {
+        index,
+        name: gaps.fact("name", data, subject, FactKey::Name),
+        activity_source: gaps.fact("activity_source", data, subject, FactKey::ActivitySource),
+        sm_active_pct: gaps.float("sm_active_pct", mean(Metric::SmActive)),
+        sm_occupancy_pct: gaps.float("sm_occupancy_pct", mean(Metric::SmOccupancy)),
+        tensor_active_pct: gaps.float("tensor_active_pct", mean(Metric::TensorActive)),
+        dram_active_pct: gaps.float("dram_active_pct", mean(Metric::DramActive)),
+        util_gpu_time_pct: gaps.float("util_gpu_time_pct", mean(Metric::UtilGpuTime)),
+        util_mem_time_pct: gaps.float("util_mem_time_pct", mean(Metric::UtilMemTime)),
+        mem_used_bytes: gaps.whole("mem_used_bytes", newest(Metric::GpuMemUsed)),
+        mem_total_bytes: gaps.whole("mem_total_bytes", newest(Metric::GpuMemTotal)),
+        sm_clock_mhz: gaps.whole("sm_clock_mhz", newest(Metric::SmClock)),
+        sm_clock_max_mhz: gaps.whole("sm_clock_max_mhz", newest(Metric::SmClockMax)),
+        mem_clock_mhz: gaps.whole("mem_clock_mhz", newest(Metric::MemClock)),
+        temp_c: gaps.whole("temp_c", newest(Metric::Temp)),
+        mem_temp_c: gaps.whole("mem_temp_c", newest(Metric::MemTemp)),
+        power_w: gaps.float("power_w", mean(Metric::Power)),
+        power_limit_w: gaps.float("power_limit_w", newest(Metric::PowerLimit)),
+        throttle_reasons: throttle_reasons(newest(Metric::ThrottleReasons), &throttled, gaps),
+        throttled_ms_per_s: gaps.float("throttled_ms_per_s", throttled.at_least()),
+        pcie_rx_bytes_per_s: gaps.whole("pcie_rx_bytes_per_s", mean(Metric::PcieRx)),
+        pcie_tx_bytes_per_s: gaps.whole("pcie_tx_bytes_per_s", mean(Metric::PcieTx)),
+        nvlink_rx_bytes_per_s: gaps.whole("nvlink_rx_bytes_per_s", mean(Metric::NvlinkRx)),
+        nvlink_tx_bytes_per_s: gaps.whole("nvlink_tx_bytes_per_s", mean(Metric::NvlinkTx)),
+    }
+}
+
+/// The reasons that hold now, and those that held for a thousandth of the window or more.
+fn throttle_reasons(bits: Reading, throttled: &Throttled, gaps: &mut Gaps) -> Option<Vec<&'static str>> {
+    let counted = |name| throttled.reasons().any(|(r, ms)| r.name == name && ms.value().is_some_and(|ms| ms >= 1.0));
+    let now = |name| throttle::reasons(bits).any(|r| r.name == name);
+    let known = bits.value().or_else(|| throttled.at_least().value());
+    if known.is_none() {
+        gaps.float("throttle_reasons", bits);
+    }
+    known.map(|_| REASONS.iter().map(|r| r.name).filter(|&name| now(name) || counted(name)).collect())
+}
+
+fn engine(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) -> Engine {
+    let prefix = format!("engines[{place}].");
+    gaps.enter(prefix.clone());
+    let subject = Subject::Engine(index);
+    let rate = |metric| data.mean(subject, metric, window);
+    let newest = |metric| data.latest(subject, metric, window.end).reading;
+    let state = data.source(SourceId::Engine(index)).map_or(&SourceState::Starting, |s| s.state_at(window.end));
+    Engine {
+        url: gaps.fact("url", data, subject, FactKey::Url),
+        kind: gaps.fact("kind", data, subject, FactKey::Kind),
+        version: gaps.fact("version", data, subject, FactKey::Version),
+        model: gaps.fact("model", data, subject, FactKey::Model),
+        state: match state {
+            SourceState::Ok => "ok",
+            SourceState::Degraded(_) => "degraded",
+            SourceState::Unauthorized(_) => "unauthorized",
+            SourceState::Starting | SourceState::Failed(_) | SourceState::Stalled(_) | SourceState::Absent(_) => {
+                "unreachable"
+            }
+        },
+        requests_running: gaps.whole("requests_running", newest(Metric::RequestsRunning)),
+        requests_waiting: gaps.whole("requests_waiting", newest(Metric::RequestsWaiting)),
+        preemptions_per_s: gaps.float("preemptions_per_s", rate(Metric::Preemptions)),
+        prompt_tokens_per_s: gaps.float("prompt_tokens_per_s", rate(Metric::PromptTokens)),
+        generation_tokens_per_s: gaps.float("generation_tokens_per_s", rate(Metric::GenerationTokens)),
+        kv: {
+            gaps.enter(format!("{prefix}kv."));
+            kv_split(&kv::kv(data, index, window, &mut Buffers::default()), gaps)
+        },
+        latency: {
+            let mut of = |name: &str, metric| {
+                gaps.enter(format!("{prefix}latency.{name}."));
+                latency(data, index, metric, window, gaps)
+            };
+            Latencies {
+                ttft_s: of("ttft_s", Metric::Ttft),
+                e2e_s: of("e2e_s", Metric::E2e),
+                itl_s: of("itl_s", Metric::Itl),
+                queue_s: of("queue_s", Metric::QueueTime),
+            }
+        },
+    }
+}
+
+fn kv_split(kv: &kv::Kv, gaps: &mut Gaps) -> Kv {
+    let live_tokens = gaps.whole("live_tokens", kv.live_tokens);
+    if let Some(why) = kv.live_tokens.why() {
+        gaps.row("live_tokens_is", why, None);
+    }
+    Kv {
+        usage_pct: gaps.float("usage_pct", kv.usage_pct),
+        pool_tokens: gaps.whole("pool_tokens", kv.pool_tokens),
+        held_tokens: gaps.whole("held_tokens", kv.held_tokens),
+        live_tokens,
+        live_tokens_is: live_tokens.map(|_| kv.live_tokens_is.name()),
+        tail_waste_pct: gaps.float("tail_waste_pct", kv.tail_waste_pct),
+        idle_pct: gaps.float("idle_pct", kv.idle_pct),
+        max_model_len: gaps.whole("max_model_len", kv.max_model_len),
+        overprovision_x: gaps.float("overprovision_x", kv.overprovision_x),
+        prefix_hit_pct: gaps.float("prefix_hit_pct", kv.prefix_hit_pct),
+    }
+}
+
+fn latency(data: &Data, engine: u8, metric: Metric, window: Window, gaps: &mut Gaps) -> Latency {
+    let mut sum = HistogramWindow::default();
+    data.histogram_window(Subject::Engine(engine), metric, window, &mut sum);
+    let scraped = data.source(SourceId::Engine(engine)).and_then(|s| s.last_read(window.end));
+    let why = match scraped {
+        Some(_) if data.histogram(Subject::Engine(engine), metric).is_none() => Why::Unsupported,
+        Some(last) if last <= window.start => Why::Stale,
+        // One scrape so far, or no traffic.
+        Some(_) | None => Why::NotYet,
+    };
+    let seconds = sum.covered.map(|(from, to)| to.since(from) as f64 / 1000.0);
+    if seconds.is_none() {
+        gaps.row("window_s", why, None);
+        gaps.row("n", why, None);
+    }
+    let mut at = |name: &str, q: f64| {
+        let found = quantile(&sum, q).map(Quantile::from);
+        if found.is_none() {
+            gaps.row(name, why, None);
+        }
+        found
+    };
+    Latency {
+        window_s: seconds,
+        n: seconds.map(|_| sum.n),
+        p50: at("p50", 0.5),
+        p95: at("p95", 0.95),
+        p99: at("p99", 0.99),
+    }
+}
+
+impl From<quantile::Quantile> for Quantile {
+    fn from(q: quantile::Quantile) -> Self {
+        Self { value: short(q.value), lo: short(q.lo), hi: q.hi.map(short), enough: q.enough }
+    }
+}
+
+fn host(data: &Data, window: Window, gaps: &mut Gaps) -> Host {
+    gaps.enter("host.".to_owned());
+    let rate = |metric| data.mean(Subject::Host, metric, window);
+    Host {
+        pgmajfault_per_s: gaps.float("pgmajfault_per_s", rate(Metric::MajorFaults)),
+        tcp_retrans_per_s: gaps.float("tcp_retrans_per_s", rate(Metric::TcpRetrans)),
+        // µs a second are ten-thousandths of a per cent.
+        psi_mem_some_pct: gaps.float("psi_mem_some_pct", rate(Metric::PsiMem).map(|us| us / 1e4)),
+    }
+}
+
+/// A row for each process and GPU; a process without device memory has one row of its own.
+fn processes(data: &Data, window: Window, gaps: &mut Gaps) -> Vec<Process> {
+    gaps.enter(String::new());
+    let table = data.processes(window.end);
+    let fresh = table.filter(|table| window.end.since(table.at) <= u64::from(table.valid_ms));
+    let Some(table) = fresh else {
+        let why = if table.is_some() { Why::Stale } else { Why::NotYet };
+        gaps.row("processes", why, None);
+        return data.gpu_processes().iter().enumerate().map(|(i, held)| nameless(held, i, why, gaps)).collect();
+    };
+    let none = [(None, Reading::Missing(Why::Unsupported))];
+    let mut out = Vec::new();
+    for row in &table.rows {
+        let on: Vec<_> = row.gpus.iter().map(|&(gpu, mem)| (Some(gpu), mem)).collect();
+        for &(gpu, mem) in if on.is_empty() { &none[..] } else { &on } {
+            out.push(process(row, gpu, mem, out.len(), gaps));
+        }
+    }
+    out
+}
+
+fn process(row: &ProcessRow, gpu: Option<u8>, mem: Reading, place: usize, gaps: &mut Gaps) -> Process {
+    gaps.enter(format!("processes[{place}]."));
+    if gpu.is_none() {
+        gaps.row("gpu", Why::Unsupported, None);
+    }
+    if row.command.is_empty() {
+        gaps.row("name", Why::NotPermitted, None);
+    }
+    Process {
+        pid: row.pid,
+        gpu,
+        name: Some(row.command.to_string()).filter(|name| !name.is_empty()),
+        gpu_mem_bytes: gaps.whole("gpu_mem_bytes", mem),
+        majflt_per_s: gaps.float("majflt_per_s", row.majflt_per_s),
+        page_table_bytes: gaps.whole("page_table_bytes", row.page_table),
+    }
+}
+
+/// A process of which only the driver's list is known.
+fn nameless(held: &GpuProcess, place: usize, why: Why, gaps: &mut Gaps) -> Process {
+    gaps.enter(format!("processes[{place}]."));
+    for key in ["name", "majflt_per_s", "page_table_bytes"] {
+        gaps.row(key, why, None);
+    }
+    Process {
+        pid: held.pid,
+        gpu: Some(held.gpu),
+        name: None,
+        gpu_mem_bytes: gaps.whole("gpu_mem_bytes", held.mem),
+        majflt_per_s: None,
+        page_table_bytes: None,
+    }
+}
+
+/// Collects what is missing; every value goes through here.
+struct Gaps {
+    rows: Vec<Missing>,
+    /// Key path of the object being filled.
+    at: String,
+}
+
+impl Gaps {
+    fn enter(&mut self, at: String) {
+        self.at = at;
+    }
+
+    fn row(&mut self, key: &str, why: Why, detail: Option<String>) {
+        self.rows.push(Missing { key: format!("{}{key}", self.at), why, detail });
+    }
+
+    fn float(&mut self, key: &str, reading: Reading) -> Option<f64> {
+        if let Some(why) = reading.why() {
+            self.row(key, why, None);
+        }
+        reading.value().map(short)
+    }
+
+    fn whole(&mut self, key: &str, reading: Reading) -> Option<u64> {
+        if let Some(why) = reading.why() {
+            self.row(key, why, None);
+        }
+        reading.value().map(|value| value.round() as u64)
+    }
+
+    fn fact(&mut self, key: &str, data: &Data, subject: Subject, fact: FactKey) -> Option<String> {
+        let text = data.fact(subject, fact).map(str::to_owned);
+        if text.is_none() {
+            self.row(key, Why::NotYet, None);
+        }
+        text
+    }
+
+    /// A list is empty: its source says why.
+    fn source(&mut self, key: &str, data: &Data, source: SourceId, window: Window) {
+        let state = data.source(source).map(|s| s.state_at(window.end));
+        let why = match state {
+            None | Some(SourceState::Starting) => Why::NotYet,
+            Some(SourceState::Unauthorized(_)) => Why::NotPermitted,
+            Some(SourceState::Failed(_) | SourceState::Stalled(_)) => Why::Failed,
+            Some(SourceState::Ok | SourceState::Degraded(_) | SourceState::Absent(_)) => Why::Unsupported,
+        };
+        let detail = state.map(|s| s.why().to_owned()).filter(|words| !words.is_empty());
+        self.row(key, why, detail);
+    }
+}
+
+/// Seven significant digits: what the store's numbers carry.
+fn short(value: f64) -> f64 {
+    format!("{value:.6e}").parse().unwrap_or(value)
+}

@@ -1,0 +1,41 @@
+//! The longest context an engine admits against what requests really use.
+//!
+//! It must not confuse this with memory: a paged pool holds nothing for tokens that never come.
+//! Invariant: judged only from enough finished requests to speak of their tail.
+
+use crate::derive::kv::{Buffers, kv};
+use crate::store::{Data, Window};
+
+use super::{Detector, Finding, Level, engine_label};
+
+pub(super) const DETECTOR: Detector = Detector {
+    id: "kv_overprovision",
+    help: "Longest context admitted against the tail of what requests used. Watch from a factor of 4.",
+    judge,
+};
+
+const NOTABLE: f64 = 4.0;
+/// Below P95 a quantile says nothing about long requests.
+const TAIL: f64 = 0.95;
+
+const ADVICE: &str = "A paged pool holds nothing for it, but a single request may take that much: lower --max-model-len \
+                      to what is really asked for, so that more requests surely fit at once.";
+
+fn judge(data: &Data, window: Window) -> Vec<Finding> {
+    let mut buffers = Buffers::default();
+    let of_engine = |engine| {
+        let kv = kv(data, engine, window, &mut buffers);
+        let (factor, max) = (kv.overprovision_x.value()?, kv.max_model_len.value()?);
+        let used = kv.used_length.filter(|used| used.q >= TAIL)?;
+        let label = engine_label(data, engine);
+        let evidence = format!(
+            "{label}admits {max:.0} tokens, P{:.0} of {} requests used {:.0}: {factor:.1}×",
+            used.q * 100.0,
+            used.n,
+            used.tokens
+        );
+        let level = if factor >= NOTABLE { Level::Watch } else { Level::Ok };
+        Some(Finding { level, evidence, advice: ADVICE })
+    };
+    data.engines().filter_map(of_engine).collect()
+}

@@ -1,0 +1,226 @@
+//! Signals: what is wrong, how it shows, and what would help.
+//!
+//! A signal judges figures that others measured and worked out; it must not know how it is shown. A
+//! new one is one file and one line in [`SIGNALS`]. Invariants: a signal names the figures it was
+//! judged from; where there is nothing to judge from there is no signal, rather than an "ok".
+
+mod kv_overprovision;
+mod page_faults;
+mod preemptions;
+mod queue;
+mod throttled;
+mod wall;
+
+use crate::model::{FactKey, Reading, Subject};
+use crate::store::{Data, Window};
+
+/// How much a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing.
+    Ok,
+    /// A look now and then.
+    Watch,
+    /// A change.
+    Act,
+}
+
+impl Level {
+    /// The name in the snapshot.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Watch => "watch",
+            Self::Act => "act",
+        }
+    }
+}
+
+/// A judgement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// Its detector's id.
+    pub id: &'static str,
+    /// How much it asks for: the most of all GPUs or engines.
+    pub level: Level,
+    /// The figures, a line for each GPU or engine, the most serious first.
+    pub evidence: Vec<String>,
+    /// What would help; empty when all is well.
+    pub advice: &'static str,
+}
+
+/// What makes a signal.
+#[derive(Clone, Copy, Debug)]
+pub struct Detector {
+    /// Its name in the snapshot and on screen.
+    pub id: &'static str,
+    /// What it looks at, and when it asks for what.
+    pub help: &'static str,
+    judge: fn(&Data, Window) -> Vec<Finding>,
+}
+
+/// Every signal, in the order in which they are shown.
+pub const SIGNALS: &[Detector] = &[
+    throttled::DETECTOR,
+    queue::DETECTOR,
+    preemptions::DETECTOR,
+    kv_overprovision::DETECTOR,
+    wall::DETECTOR,
+    page_faults::DETECTOR,
+];
+
+/// What a detector says about one GPU or engine.
+struct Finding {
+    level: Level,
+    evidence: String,
+    advice: &'static str,
+}
+
+impl Detector {
+    /// Judges the window; `None` where nothing is known to judge from.
+    pub fn judge(&self, data: &Data, window: Window) -> Option<Signal> {
+        let mut findings = (self.judge)(data, window);
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
+        let worst = findings.first()?;
+        let advice = if worst.level == Level::Ok { "" } else { worst.advice };
+        let level = worst.level;
+        Some(Signal { id: self.id, level, advice, evidence: findings.into_iter().map(|f| f.evidence).collect() })
+    }
+}
+
+/// Every signal that can be judged.
+pub fn all(data: &Data, window: Window) -> Vec<Signal> {
+    SIGNALS.iter().filter_map(|detector| detector.judge(data, window)).collect()
+}
+
+/// "GPU 3: " where there is more than one GPU.
+fn gpu_label(data: &Data, gpu: u8) -> String {
+    if data.gpus().count() > 1 { format!("GPU {gpu}: ") } else { String::new() }
+}
+
+/// "llama-8b: " where there is more than one engine.
+fn engine_label(data: &Data, engine: u8) -> String {
+    if data.engines().count() < 2 {
+        return String::new();
+    }
+    let subject = Subject::Engine(engine);
+    let name = data.fact(subject, FactKey::Model).or_else(|| data.fact(subject, FactKey::Url));
+    format!("{}: ", name.unwrap_or("engine"))
+}
+
+/// The number for a sentence, or what stands for it.
+fn figure(reading: Reading) -> String {
+    match reading {
+        Reading::Value(value) => format!("{value:.0}"),
+        Reading::Missing(why) => why.word().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Batch, Metric, SourceId, Time};
+    use crate::store::{Retention, Store};
+
+    const END: u64 = 160_000;
+
+    /// A minute of readings, one a second; `fill` adds those of second 0 to 60.
+    fn store(fill: impl Fn(u32, &mut Batch)) -> Store {
+        let store = Store::new(Retention::HOUR);
+        for second in 0..=60 {
+            let mut batch = Batch::new(SourceId::Host, Time(END - 60_000 + u64::from(second) * 1000), 3500);
+            batch.fact(Subject::Gpu(0), FactKey::Name, "NVIDIA H200");
+            batch.fact(Subject::Engine(0), FactKey::Url, "http://127.0.0.1:8000");
+            fill(second, &mut batch);
+            store.push(&batch);
+        }
+        store
+    }
+
+    fn judge(id: &str, store: &Store) -> Option<Signal> {
+        let detector = SIGNALS.iter().find(|d| d.id == id).unwrap();
+        detector.judge(&store.read(), Window::last(Time(END), 30_000))
+    }
+
+    fn level(id: &str, fill: impl Fn(u32, &mut Batch)) -> Option<Level> {
+        judge(id, &store(fill)).map(|signal| signal.level)
+    }
+
+    #[test]
+    fn without_figures_there_is_no_signal() {
+        assert_eq!(all(&store(|_, _| {}).read(), Window::last(Time(END), 30_000)), []);
+    }
+
+    #[test]
+    fn a_lone_fault_is_no_burst() {
+        let faults = |total: fn(u32) -> f64| {
+            level("page_faults", move |s, batch| batch.push(Subject::Host, Metric::MajorFaults, total(s)))
+        };
+        assert_eq!(faults(|_| 7.0), Some(Level::Ok));
+        assert_eq!(faults(|s| if s < 50 { 7.0 } else { 8.0 }), Some(Level::Ok));
+        assert_eq!(faults(|s| if s < 50 { 7.0 } else { 307.0 }), Some(Level::Watch));
+        assert_eq!(faults(|s| f64::from(s) * 150.0), Some(Level::Act));
+        assert_eq!(faults(|s| if s < 30 { 7.0 } else { 307.0 }), Some(Level::Ok), "longer than 20 s ago");
+    }
+
+    #[test]
+    fn power_is_watched_until_it_costs_clock_and_heat_asks_for_action() {
+        let held = |metric, share: f64, clock: f64| {
+            level("throttled", move |s, batch| {
+                batch.push(Subject::Gpu(0), metric, f64::from(s) * 1000.0 * share);
+                batch.push(Subject::Gpu(0), Metric::SmClock, clock);
+                batch.push(Subject::Gpu(0), Metric::SmClockMax, 1980.0);
+            })
+        };
+        assert_eq!(held(Metric::ThrottledPowerCap, 0.01, 1980.0), Some(Level::Ok));
+        assert_eq!(held(Metric::ThrottledPowerCap, 0.9, 1900.0), Some(Level::Watch));
+        assert_eq!(held(Metric::ThrottledPowerCap, 0.9, 1600.0), Some(Level::Act));
+        assert_eq!(held(Metric::ThrottledHwThermal, 0.1, 1900.0), Some(Level::Act));
+    }
+
+    #[test]
+    fn a_queue_that_passed_is_not_one_that_lasts() {
+        let queue = |waiting: fn(u32) -> f64, kv: f64| {
+            judge(
+                "queue",
+                &store(move |s, batch| {
+                    batch.push(Subject::Engine(0), Metric::RequestsWaiting, waiting(s));
+                    batch.push(Subject::Engine(0), Metric::KvUsage, kv);
+                }),
+            )
+            .unwrap()
+        };
+        assert_eq!(queue(|_| 0.0, 20.0).level, Level::Ok);
+        assert_eq!(queue(|s| if s == 50 { 9.0 } else { 0.0 }, 20.0).level, Level::Watch);
+        let lasting = queue(|_| 40.0, 95.0);
+        assert_eq!(lasting.level, Level::Act);
+        assert!(lasting.advice.contains("wait for KV blocks"), "{lasting:?}");
+        assert!(queue(|_| 40.0, 20.0).advice.contains("KV blocks are free"));
+    }
+
+    #[test]
+    fn preemptions_are_judged_by_their_rate() {
+        let rate = |per_s: f64| {
+            level("preemptions", move |s, b| {
+                b.push(Subject::Engine(0), Metric::Preemptions, 500.0 + per_s * f64::from(s));
+            })
+        };
+        assert_eq!([0.0, 0.1, 2.9].map(rate), [Some(Level::Ok), Some(Level::Watch), Some(Level::Act)]);
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_names_its_gpu() {
+        let store = store(|s, batch| {
+            batch.fact(Subject::Gpu(1), FactKey::Name, "NVIDIA H200");
+            for (gpu, share) in [(0, 0.0), (1, 0.5)] {
+                batch.push(Subject::Gpu(gpu), Metric::ThrottledHwThermal, f64::from(s) * 1000.0 * share);
+            }
+        });
+        let signal = judge("throttled", &store).unwrap();
+        assert_eq!(
+            signal.evidence,
+            ["GPU 1: HW thermal 50 % of the time, SM clock … of … MHz", "GPU 0: not throttled"]
+        );
+        assert_eq!(signal.level, Level::Act);
+    }
+}

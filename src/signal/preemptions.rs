@@ -1,0 +1,35 @@
+//! Requests pushed out of the running batch for want of KV blocks: their work is done again.
+//!
+//! It must not know the queue. Invariant: judged from a rate, never from a total.
+
+use crate::model::{Metric, Subject};
+use crate::store::{Data, Window};
+
+use super::{Detector, Finding, Level, engine_label, figure};
+
+pub(super) const DETECTOR: Detector = Detector {
+    id: "preemptions",
+    help: "Requests pushed back to the queue for want of KV blocks. Watch when there are any; act from one in two seconds.",
+    judge,
+};
+
+/// From this rate on they cost throughput all the time, per second.
+const CONSTANT: f64 = 0.5;
+
+const ADVICE: &str = "Requests lose their KV blocks and are computed again. Let fewer run at once (--max-num-seqs), give \
+                      the pool more memory (--gpu-memory-utilization), or quantise the KV cache.";
+
+fn judge(data: &Data, window: Window) -> Vec<Finding> {
+    let of_engine = |engine| {
+        let subject = Subject::Engine(engine);
+        let rate = data.mean(subject, Metric::Preemptions, window).value()?;
+        let label = engine_label(data, engine);
+        if rate <= 0.0 {
+            return Some(Finding { level: Level::Ok, evidence: format!("{label}none"), advice: "" });
+        }
+        let kv = figure(data.latest(subject, Metric::KvUsage, window.end).reading);
+        let level = if rate >= CONSTANT { Level::Act } else { Level::Watch };
+        Some(Finding { level, evidence: format!("{label}{rate:.2} a second; KV {kv} %"), advice: ADVICE })
+    };
+    data.engines().filter_map(of_engine).collect()
+}
