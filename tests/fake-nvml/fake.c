@@ -1,0 +1,271 @@
+/* A stand-in for the NVIDIA library: as much of it as warptop calls, with answers that are known.
+ *
+ * tests/nvml.rs compiles one for each case. What may be defined:
+ *   CONTROL            folder of control files (below) and of notes that the tests look for
+ *   GPUS, DRIVER       number of GPUs, driver version
+ *   INIT               result of nvmlInit_v2
+ *   NOT_SUPPORTED      every question but the name is refused
+ *   NO_GPM, GPM_NAN, GPM_DENIED, GPM_UNIT
+ *   NO_MEMORY          memory information is refused (GB10)
+ *   OLD_DRIVER         throttled time only as violation times; NEW_DRIVER: no nvmlDeviceGetTemperature
+ *   SLOW_US            what a utilisation query takes
+ * Control files: `hang` holds a query of GPU 1 until it is removed, `lost` takes GPU 1 away,
+ * `init` makes nvmlInit_v2 fail with a version mismatch.
+ * Notes: `forbidden`, when something is called that must not be; `gpm-gap`, when two samples are too close. */
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef GPUS
+#define GPUS 2
+#endif
+#ifndef DRIVER
+#define DRIVER "580.159.04"
+#endif
+#ifndef INIT
+#define INIT 0
+#endif
+#ifndef GPM_UNIT
+#define GPM_UNIT "MiB/s"
+#endif
+#ifndef SLOW_US
+#define SLOW_US 0
+#endif
+
+enum { OK = 0, INVALID = 2, REFUSED = 3, DENIED = 4, TOO_SMALL = 7, LOST = 15, MISMATCH = 18, DEPRECATED = 26 };
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+typedef struct { u32 gpu, memory; } Utilization;
+typedef struct { u32 version; u64 total, reserved, free, used; } Memory;
+typedef struct { u32 pid; u64 memory; u32 gpu_instance, compute_instance; } Process;
+typedef struct { u32 id, scope; long long timestamp, latency; u32 type, result; union { double d; u32 u; u64 ull; } value; } Field;
+typedef struct { u64 reference, violation; } Violation;
+typedef struct { u32 version, sensor; int temperature; } TemperatureV;
+typedef struct { u32 id, result; double value; char *short_name, *long_name, *unit; } Metric;
+typedef struct { void *placeholder; } Sample;
+typedef struct { u32 version, count; Sample *first, *second; Metric metrics[210]; } Metrics;
+typedef struct { u32 version, supported; } Support;
+typedef struct { u32 index; } Gpu;
+typedef struct { double taken; } Taken;
+
+/* The sizes and one late offset of each, as the Rust bindings have them. */
+_Static_assert(sizeof(Memory) == SIZE_MEMORY, "memory");
+_Static_assert(sizeof(Process) == SIZE_PROCESS, "process");
+_Static_assert(sizeof(Field) == SIZE_FIELD && offsetof(Field, value) == OFFSET_FIELD_VALUE, "field");
+_Static_assert(sizeof(Metrics) == SIZE_METRICS && offsetof(Metrics, metrics) == OFFSET_METRICS, "metrics");
+_Static_assert(offsetof(Metric, unit) == OFFSET_UNIT, "unit");
+_Static_assert(sizeof(TemperatureV) == SIZE_TEMPERATURE, "temperature");
+
+static Gpu gpus[8] = { { 0 }, { 1 }, { 2 }, { 3 }, { 4 }, { 5 }, { 6 }, { 7 } };
+
+static int control(const char *name) { return access(name, F_OK) == 0; }
+static void note(const char *name) { FILE *file = fopen(name, "w"); if (file) fclose(file); }
+static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
+
+/* What stands before every question to a GPU. */
+static int gate(const Gpu *gpu) {
+    if (gpu->index == 1 && control(CONTROL "/lost")) return LOST;
+#ifdef NOT_SUPPORTED
+    return REFUSED;
+#else
+    return OK;
+#endif
+}
+#define GATE(gpu) do { int refused = gate(gpu); if (refused) return refused; } while (0)
+/* A question whose answer is one number. */
+#define ASK(name, type, answer) int name(Gpu *gpu, type *out) { GATE(gpu); *out = (answer); return OK; }
+
+int nvmlInit_v2(void) { return control(CONTROL "/init") ? MISMATCH : INIT; }
+int nvmlShutdown(void) { return OK; }
+int nvmlEventSetFree(void *set) { (void)set; return OK; }
+int nvmlSystemGetDriverVersion(char *out, u32 size) { snprintf(out, size, DRIVER); return OK; }
+int nvmlSystemGetCudaDriverVersion_v2(int *out) { *out = 13000; return OK; }
+int nvmlDeviceGetCount_v2(u32 *out) { *out = GPUS; return OK; }
+int nvmlDeviceGetHandleByIndex_v2(u32 index, Gpu **out) {
+    if (index + 1 > GPUS) return INVALID;
+    *out = &gpus[index];
+    return OK;
+}
+int nvmlDeviceGetName(Gpu *gpu, char *out, u32 size) {
+    snprintf(out, size, gpu->index == 0 ? "NVIDIA H200" : "NVIDIA \033[31mUnheard Of");
+    return OK;
+}
+
+int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *out) {
+    while (gpu->index == 1 && control(CONTROL "/hang")) usleep(5000);
+    if (SLOW_US) usleep(SLOW_US);
+    GATE(gpu);
+    out->gpu = 97 - gpu->index;
+    out->memory = 62;
+    return OK;
+}
+int nvmlDeviceGetClockInfo(Gpu *gpu, u32 domain, u32 *out) { GATE(gpu); *out = domain == 1 ? 1575 : domain == 2 ? 3201 : 0; return OK; }
+int nvmlDeviceGetMaxClockInfo(Gpu *gpu, u32 domain, u32 *out) { GATE(gpu); *out = domain == 1 ? 1980 : 1000; return OK; }
+ASK(nvmlDeviceGetPowerUsage, u32, 641265)
+ASK(nvmlDeviceGetEnforcedPowerLimit, u32, 700000)
+/* The power cap, and a bit that no binding knows. */
+ASK(nvmlDeviceGetCurrentClocksEventReasons, u64, 0x4 | 0x10000)
+ASK(nvmlDeviceGetMemoryBusWidth, u32, 512)
+ASK(nvmlDeviceGetTotalEnergyConsumption, u64, 76844600)
+ASK(nvmlDeviceGetCurrPcieLinkGeneration, u32, 4)
+ASK(nvmlDeviceGetCurrPcieLinkWidth, u32, 8)
+ASK(nvmlDeviceGetMaxPcieLinkGeneration, u32, 5)
+ASK(nvmlDeviceGetMaxPcieLinkWidth, u32, 16)
+
+int nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, Memory *out) {
+    GATE(gpu);
+#ifdef NO_MEMORY
+    return REFUSED;
+#endif
+    if (out->version != (sizeof(Memory) | 2u << 24)) return 25;
+    out->total = 150754820096ull;
+    out->reserved = 646000000ull;
+    out->used = 40000000000ull;
+    out->free = out->total - out->reserved - out->used;
+    return OK;
+}
+int nvmlDeviceGetTemperature(Gpu *gpu, u32 sensor, u32 *out) {
+    (void)sensor;
+    GATE(gpu);
+#ifdef NEW_DRIVER
+    return DEPRECATED;
+#endif
+    *out = 57;
+    return OK;
+}
+int nvmlDeviceGetTemperatureV(Gpu *gpu, TemperatureV *out) {
+    GATE(gpu);
+    if (out->version != (sizeof(TemperatureV) | 1u << 24) || out->sensor != 0) return 25;
+    out->temperature = 58;
+    return OK;
+}
+int nvmlDeviceGetTemperatureThreshold(Gpu *gpu, u32 which, u32 *out) {
+    GATE(gpu);
+    switch (which) {
+    case 0: *out = 95; return OK; /* shutdown */
+    case 1: *out = 89; return OK; /* slowdown */
+    case 2: *out = 96; return OK; /* memory */
+    default: return REFUSED;
+    }
+}
+int nvmlDeviceGetTotalEccErrors(Gpu *gpu, u32 type, u32 counter, u64 *out) {
+    GATE(gpu);
+    if (counter != 0) return INVALID;
+    *out = type == 0 ? 12 : 3;
+    return OK;
+}
+int nvmlDeviceGetRemappedRows(Gpu *gpu, u32 *correctable, u32 *uncorrectable, u32 *pending, u32 *failed) {
+    GATE(gpu);
+    *correctable = 1; *uncorrectable = 2; *pending = 1; *failed = 0;
+    return OK;
+}
+
+/* Counters in ns. The thermal ones have moved with driver 580.82. */
+int nvmlDeviceGetFieldValues(Gpu *gpu, int count, Field *fields) {
+    GATE(gpu);
+    for (int i = 0; i < count; i++) {
+        Field *field = &fields[i];
+        field->result = OK;
+        field->type = 3; /* unsigned long long */
+        switch (field->id) {
+        case 82: field->type = 1; field->value.u = 52; break;
+#ifndef OLD_DRIVER
+        case 74: field->value.ull = 28227811776ull; break;
+        case 76: field->value.ull = 0; break;
+        case 269: field->value.ull = 1000000; break;
+        case 270: field->value.ull = 2500000; break;
+        case 271: field->result = REFUSED; break;
+#endif
+        default: field->result = INVALID;
+        }
+    }
+    return OK;
+}
+int nvmlDeviceGetViolationStatus(Gpu *gpu, u32 policy, Violation *out) {
+    GATE(gpu);
+#ifdef OLD_DRIVER
+    out->reference = 1;
+    out->violation = policy == 0 ? 7000000000ull : policy == 1 ? 8000000000ull : 0;
+    return policy <= 2 ? OK : REFUSED;
+#else
+    (void)policy; (void)out;
+    return DEPRECATED;
+#endif
+}
+
+/* GPU 0 has a process that computes and draws, GPU 1 one whose memory is not told. */
+static int list(const Gpu *gpu, u32 *count, Process *out) {
+    GATE(gpu);
+    u32 room = *count;
+    *count = 1;
+    if (room < 1 || !out) return TOO_SMALL;
+    out[0] = (Process){ gpu->index == 0 ? 4242 : 4243, gpu->index == 0 ? 40638611456ull : ~0ull, ~0u, ~0u };
+    return OK;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, u32 *count, Process *out) { return list(gpu, count, out); }
+int nvmlDeviceGetGraphicsRunningProcesses_v3(Gpu *gpu, u32 *count, Process *out) {
+    if (gpu->index == 0) return list(gpu, count, out);
+    *count = 0;
+    return gate(gpu);
+}
+
+#ifdef NO_GPM
+int nvmlGpmQueryDeviceSupport(Gpu *gpu, Support *out) { GATE(gpu); out->supported = 0; return OK; }
+#else
+int nvmlGpmQueryDeviceSupport(Gpu *gpu, Support *out) { GATE(gpu); out->supported = out->version == 1; return OK; }
+#endif
+int nvmlGpmSampleAlloc(Taken **out) { *out = calloc(1, sizeof(Taken)); return OK; }
+int nvmlGpmSampleFree(Taken *sample) { free(sample); return OK; }
+int nvmlGpmSampleGet(Gpu *gpu, Taken *sample) {
+    GATE(gpu);
+#ifdef NO_GPM
+    note(CONTROL "/forbidden");
+#endif
+#ifdef GPM_DENIED
+    return DENIED;
+#endif
+    sample->taken = now();
+    return OK;
+}
+int nvmlGpmMetricsGet(Metrics *request) {
+    if (request->version != 1) return 25;
+    Taken *first = (Taken *)request->first, *second = (Taken *)request->second;
+    if (second->taken - first->taken < 0.1) note(CONTROL "/gpm-gap");
+    for (u32 i = 0; i < request->count; i++) {
+        Metric *metric = &request->metrics[i];
+        metric->result = OK;
+        metric->unit = "%";
+        switch (metric->id) {
+#ifdef GPM_NAN
+        case 2: metric->value = NAN; break;
+#else
+        case 2: metric->value = 81.25; break;
+#endif
+        case 3: metric->value = 17.9; break;
+        case 5: metric->value = 76.0; break;
+        case 10: metric->value = 46.1; break;
+        case 20: metric->value = 1.5; metric->unit = GPM_UNIT; break; /* from the GPU */
+        case 21: metric->value = 26.0; metric->unit = GPM_UNIT; break; /* to the GPU */
+        case 60: metric->value = 100.0; metric->unit = GPM_UNIT; break; /* to the GPU */
+        case 61: metric->result = REFUSED; break;
+        default: metric->result = INVALID;
+        }
+    }
+    return OK;
+}
+
+/* Must never be called: the first two block for 20 ms, the others change the machine. */
+#define FORBIDDEN(name) int name(void) { note(CONTROL "/forbidden"); return DENIED; }
+FORBIDDEN(nvmlDeviceGetPcieThroughput)
+FORBIDDEN(nvmlDeviceGetProcessUtilization)
+FORBIDDEN(nvmlDeviceSetPersistenceMode)
+FORBIDDEN(nvmlDeviceSetPowerManagementLimit)
+FORBIDDEN(nvmlDeviceSetGpuLockedClocks)
+FORBIDDEN(nvmlDeviceResetGpuLockedClocks)
+FORBIDDEN(nvmlDeviceClearEccErrorCounts)
+FORBIDDEN(nvmlGpmSetStreamingEnabled)

@@ -1,0 +1,450 @@
+//! The NVML sampler against a library that answers as told: what lands in the store in each case, and
+//! that nothing is called that must not be.
+//!
+//! Each case compiles tests/fake-nvml/fake.c for itself, so that the cases can run side by side. Waiting
+//! is always for something to happen, never for a time to pass.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail by panicking")]
+
+use std::mem::{offset_of, size_of};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use nvml_wrapper_sys::bindings as sys;
+use warptop::model::{Batch, Clock, FactKey, Metric, Reading, SourceId, SourceState, Subject, SystemClock, Why};
+use warptop::sampler::{Context, Options, SAMPLERS, Sink, Stop};
+use warptop::store::{Data, Retention, Store, Window};
+
+/// A fake library in a folder of its own.
+struct Fake {
+    folder: tempfile::TempDir,
+    library: PathBuf,
+}
+
+impl Fake {
+    /// Compiles it with these definitions.
+    fn new(definitions: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("libnvidia-ml.so.1");
+        let layout = [
+            ("SIZE_MEMORY", size_of::<sys::nvmlMemory_v2_t>()),
+            ("SIZE_PROCESS", size_of::<sys::nvmlProcessInfo_t>()),
+            ("SIZE_FIELD", size_of::<sys::nvmlFieldValue_t>()),
+            ("OFFSET_FIELD_VALUE", offset_of!(sys::nvmlFieldValue_t, value)),
+            ("SIZE_METRICS", size_of::<sys::nvmlGpmMetricsGet_t>()),
+            ("OFFSET_METRICS", offset_of!(sys::nvmlGpmMetricsGet_t, metrics)),
+            (
+                "OFFSET_UNIT",
+                offset_of!(sys::nvmlGpmMetric_t, metricInfo) + offset_of!(sys::nvmlGpmMetric_t__bindgen_ty_1, unit),
+            ),
+            ("SIZE_TEMPERATURE", size_of::<sys::nvmlTemperature_v1_t>()),
+        ];
+        let output = Command::new("cc")
+            .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-nvml/fake.c"))
+            .arg(format!("-DCONTROL=\"{}\"", folder.path().display()))
+            .args(layout.map(|(name, value)| format!("-D{name}={value}")))
+            .args(definitions.iter().map(|definition| format!("-D{definition}")))
+            .output()
+            .expect("a C compiler called cc");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Self { folder, library }
+    }
+
+    fn control(&self, file: &str) {
+        std::fs::write(self.folder.path().join(file), "").unwrap();
+    }
+
+    fn release(&self, file: &str) {
+        std::fs::remove_file(self.folder.path().join(file)).unwrap();
+    }
+
+    fn noted(&self, file: &str) -> bool {
+        self.folder.path().join(file).exists()
+    }
+}
+
+/// The sampler at work on a library.
+struct Run {
+    store: Arc<Store>,
+    stop: Stop,
+    batches: Receiver<Batch>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Run {
+    fn new(library: &Path) -> Self {
+        Self::every(library, 100)
+    }
+
+    fn every(library: &Path, interval_ms: u64) -> Self {
+        let store = Arc::new(Store::new(Retention::HOUR));
+        let (tap, batches) = sync_channel(10_000);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+        let stop = Stop::default();
+        let context = Context {
+            sink: Sink::new(Arc::clone(&store), Some(tap)),
+            clock: Arc::clone(&clock),
+            stop: stop.clone(),
+            interval: Duration::from_millis(interval_ms),
+        };
+        let options = Options { nvml_library: Some(library.to_owned()), ..Options::default() };
+        let sampler = SAMPLERS.iter().find(|sampler| sampler.id == "nvml").unwrap();
+        (sampler.start)(&context, &options);
+        Self { store, stop, batches, clock }
+    }
+
+    /// Waits until the store says so.
+    fn until(&self, what: &str, condition: impl Fn(&Data) -> bool) {
+        for _ in 0..6_000 {
+            if condition(&self.store.read()) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("waited in vain for: {what}; state {:?}", self.state());
+    }
+
+    fn latest(&self, gpu: u8, metric: Metric) -> Reading {
+        latest(&self.store.read(), gpu, metric)
+    }
+
+    fn state(&self) -> SourceState {
+        state(&self.store.read())
+    }
+
+    /// Waits for values of every class of GPU `gpu`.
+    fn until_read(&self, gpu: u8) {
+        self.until("all classes", |data| {
+            let read = |metric| data.series(Subject::Gpu(gpu), metric).is_some();
+            read(Metric::SmActive) && read(Metric::Power) && read(Metric::Energy) && read(Metric::PcieGen)
+        });
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
+
+fn latest(data: &Data, gpu: u8, metric: Metric) -> Reading {
+    data.latest(Subject::Gpu(gpu), metric, data.newest()).reading
+}
+
+fn state(data: &Data) -> SourceState {
+    data.source(SourceId::Nvml).map_or(SourceState::Starting, |source| source.state_at(data.newest()).clone())
+}
+
+#[test]
+fn everything_a_gpu_says_lands_in_the_store() {
+    let fake = Fake::new(&[]);
+    let run = Run::new(&fake.library);
+    run.until_read(1);
+    let expected = [
+        (Metric::SmActive, 81.25),
+        (Metric::SmOccupancy, 17.9),
+        (Metric::TensorActive, 76.0),
+        (Metric::DramActive, 46.1),
+        (Metric::PcieTx, 1.5 * 1_048_576.0),
+        (Metric::PcieRx, 26.0 * 1_048_576.0),
+        (Metric::NvlinkRx, 100.0 * 1_048_576.0),
+        (Metric::UtilGpuTime, 97.0),
+        (Metric::UtilMemTime, 62.0),
+        (Metric::SmClock, 1575.0),
+        (Metric::MemClock, 3201.0),
+        (Metric::SmClockMax, 1980.0),
+        (Metric::Power, 641.265),
+        (Metric::PowerLimit, 700.0),
+        (Metric::ThrottleReasons, f64::from(0x10004)),
+        (Metric::GpuMemUsed, 40_646_000_000.0),
+        (Metric::GpuMemTotal, 150_754_820_096.0),
+        (Metric::Temp, 57.0),
+        (Metric::MemTemp, 52.0),
+        (Metric::TempSlowdown, 89.0),
+        (Metric::TempShutdown, 95.0),
+        (Metric::MemTempMax, 96.0),
+        (Metric::PcieGen, 4.0),
+        (Metric::PcieWidth, 8.0),
+        (Metric::PcieGenMax, 5.0),
+        (Metric::PcieWidthMax, 16.0),
+        (Metric::EccCorrected, 12.0),
+        (Metric::EccUncorrected, 3.0),
+        (Metric::RemappedRows, 3.0),
+        (Metric::RemapPending, 1.0),
+        (Metric::DramPeak, 4.8e12),
+    ];
+    for (metric, value) in expected {
+        assert_eq!(run.latest(0, metric), Reading::Value(value), "{metric:?}");
+    }
+    assert_eq!(run.latest(0, Metric::NvlinkTx), Reading::Missing(Why::Unsupported));
+    assert_eq!(run.latest(1, Metric::UtilGpuTime), Reading::Value(96.0));
+    assert_eq!(run.latest(1, Metric::DramPeak), Reading::Value(1000e6 * 2.0 * 512.0 / 8.0));
+    assert_eq!(run.state(), SourceState::Ok);
+    let data = run.store.read();
+    assert_eq!(data.gpus().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(data.fact(Subject::Gpu(0), FactKey::Name), Some("NVIDIA H200"));
+    assert_eq!(data.fact(Subject::Gpu(1), FactKey::Name), Some("NVIDIA [31mUnheard Of"));
+    assert_eq!(data.fact(Subject::Gpu(0), FactKey::ActivitySource), Some("gpm"));
+    assert_eq!(data.fact(Subject::Gpu(0), FactKey::DramPeakSource), Some("datasheet"));
+    assert_eq!(data.fact(Subject::Host, FactKey::Driver), Some("580.159.04"));
+    assert_eq!(data.fact(Subject::Host, FactKey::CudaDriver), Some("13.0"));
+    let processes: Vec<_> = data.gpu_processes().iter().map(|p| (p.gpu, p.pid, p.mem)).collect();
+    assert_eq!(
+        processes,
+        [(0, 4242, Reading::Value(40_638_611_456.0)), (1, 4243, Reading::Missing(Why::Unsupported))],
+        "a process in both lists is one"
+    );
+    assert!(!fake.noted("forbidden") && !fake.noted("gpm-gap"));
+}
+
+#[test]
+fn counters_are_totals_and_each_class_has_its_validity() {
+    let fake = Fake::new(&[]);
+    let run = Run::new(&fake.library);
+    run.until_read(0);
+    run.stop.stop();
+    let batches: Vec<_> = run.batches.try_iter().collect();
+    assert!(batches.iter().all(|batch| batch.source == SourceId::Nvml));
+    let of = |metric| {
+        let (batch, sample) = batches
+            .iter()
+            .find_map(|batch| {
+                let sample = batch.samples.iter().find(|s| s.subject == Subject::Gpu(0) && s.metric == metric)?;
+                Some((batch, sample))
+            })
+            .unwrap();
+        (sample.reading, batch.valid_ms)
+    };
+    assert_eq!(of(Metric::ThrottledPowerCap), (Reading::Value(28_227.811_776), 1500));
+    assert_eq!(of(Metric::ThrottledSyncBoost).0, Reading::Value(0.0));
+    assert_eq!(of(Metric::ThrottledSwThermal).0, Reading::Value(1.0), "the field's new number");
+    assert_eq!(of(Metric::ThrottledHwThermal).0, Reading::Value(2.5));
+    assert_eq!(of(Metric::ThrottledPowerBrake).0, Reading::Missing(Why::Unsupported));
+    assert_eq!(of(Metric::Energy), (Reading::Value(76_844.6), 3500));
+    assert_eq!(of(Metric::PowerLimit).1, 30_000);
+    assert_eq!(of(Metric::TempSlowdown).1, Batch::FOREVER);
+}
+
+#[test]
+fn an_older_driver_counts_throttled_time_as_violations() {
+    let fake = Fake::new(&["OLD_DRIVER", "DRIVER=\"470.1\""]);
+    let run = Run::new(&fake.library);
+    run.until_read(0);
+    let total = |metric| {
+        let mut samples = run.batches.try_iter().flat_map(|batch| batch.samples);
+        samples.find(|s| s.subject == Subject::Gpu(0) && s.metric == metric).unwrap().reading
+    };
+    assert_eq!(total(Metric::ThrottledPowerCap), Reading::Value(7000.0));
+    assert_eq!(run.latest(0, Metric::ThrottledHwThermal), Reading::Missing(Why::Unsupported));
+}
+
+#[test]
+fn a_newer_driver_without_the_old_calls_is_read_by_the_new_ones() {
+    let fake = Fake::new(&["NEW_DRIVER"]);
+    let run = Run::new(&fake.library);
+    run.until_read(0);
+    assert_eq!(run.latest(0, Metric::Temp), Reading::Value(58.0));
+}
+
+#[test]
+fn a_gpu_that_offers_nothing_is_shown_as_that() {
+    let fake = Fake::new(&["NOT_SUPPORTED"]);
+    let run = Run::new(&fake.library);
+    run.until_read(1);
+    for metric in [Metric::SmActive, Metric::UtilGpuTime, Metric::GpuMemUsed, Metric::Energy, Metric::RemappedRows] {
+        assert_eq!(run.latest(1, metric), Reading::Missing(Why::Unsupported), "{metric:?}");
+    }
+    assert_eq!(run.latest(0, Metric::ThrottledPowerCap), Reading::Missing(Why::Unsupported));
+    assert_eq!(run.state(), SourceState::Ok);
+    assert_eq!(run.store.read().gpus().count(), 2);
+}
+
+#[test]
+fn a_gpu_without_gpm_has_only_its_time_based_utilisation() {
+    let fake = Fake::new(&["NO_GPM"]);
+    let run = Run::new(&fake.library);
+    run.until_read(0);
+    assert_eq!(run.latest(0, Metric::SmActive), Reading::Missing(Why::Unsupported));
+    assert_eq!(run.latest(0, Metric::UtilGpuTime), Reading::Value(97.0));
+    assert_eq!(run.store.read().fact(Subject::Gpu(0), FactKey::ActivitySource), Some("time"));
+    assert!(!fake.noted("forbidden"), "no sample is taken");
+}
+
+#[test]
+fn a_gpm_value_that_is_no_number_is_missing() {
+    let fake = Fake::new(&["GPM_NAN"]);
+    let run = Run::new(&fake.library);
+    run.until_read(0);
+    assert_eq!(run.latest(0, Metric::SmActive), Reading::Missing(Why::Failed));
+    assert_eq!(run.latest(0, Metric::DramActive), Reading::Value(46.1));
+}
+
+#[test]
+fn rates_follow_the_unit_that_the_driver_states() {
+    let fake = Fake::new(&["GPM_UNIT=\"KB/s\""]);
+    let run = Run::new(&fake.library);
+    run.until_read(0);
+    assert_eq!(run.latest(0, Metric::PcieRx), Reading::Value(26_000.0));
+}
+
+#[test]
+fn activity_that_only_administrators_may_read_is_said_so() {
+    let fake = Fake::new(&["GPM_DENIED"]);
+    let run = Run::new(&fake.library);
+    run.until("the state", |data| matches!(state(data), SourceState::Degraded(_)));
+    assert_eq!(run.latest(0, Metric::SmActive), Reading::Missing(Why::NotPermitted));
+    assert!(run.state().why().contains("NVreg_RestrictProfilingToAdminUsers"), "{:?}", run.state());
+    run.until("the other values", |data| latest(data, 0, Metric::Power).value().is_some());
+}
+
+#[test]
+fn memory_that_belongs_to_the_system_is_missing_while_processes_keep_theirs() {
+    let fake = Fake::new(&["NO_MEMORY"]);
+    let run = Run::new(&fake.library);
+    run.until_read(0);
+    assert_eq!(run.latest(0, Metric::GpuMemUsed), Reading::Missing(Why::Unsupported));
+    assert_eq!(run.store.read().gpu_processes()[0].mem, Reading::Value(40_638_611_456.0));
+}
+
+#[test]
+fn a_lost_gpu_is_named_and_stays_lost_while_the_others_go_on() {
+    let fake = Fake::new(&[]);
+    let run = Run::new(&fake.library);
+    run.until_read(1);
+    fake.control("lost");
+    run.until("the loss", |data| matches!(state(data), SourceState::Degraded(_)));
+    assert!(run.state().why().contains("GPU 1") && run.state().why().contains("Xid"), "{:?}", run.state());
+    assert!(!run.state().why().contains("GPU 0"), "{:?}", run.state());
+    let gone = [Metric::SmActive, Metric::SmClock, Metric::Power, Metric::GpuMemUsed, Metric::ThrottledPowerCap];
+    run.until("missing values", |data| {
+        gone.iter().all(|&metric| latest(data, 1, metric) == Reading::Missing(Why::Failed))
+    });
+    run.until("its processes to go", |data| data.gpu_processes().iter().all(|p| p.gpu == 0));
+    fake.release("lost");
+    let before = run.store.read().newest();
+    run.until("the others to go on", |data| {
+        data.latest(Subject::Gpu(0), Metric::SmActive, data.newest()).at.is_some_and(|at| at > before + 500)
+    });
+    assert_eq!(run.latest(0, Metric::SmActive), Reading::Value(81.25));
+    assert_eq!(run.latest(1, Metric::SmClock), Reading::Missing(Why::Failed), "it is not asked again");
+}
+
+#[test]
+fn a_call_that_hangs_is_said_so_and_nothing_waits_for_it() {
+    let fake = Fake::new(&[]);
+    let run = Run::new(&fake.library);
+    run.until_read(1);
+    fake.control("hang");
+    run.until("the stall", |data| matches!(state(data), SourceState::Stalled(_)));
+    let why = run.state();
+    assert!(why.why().contains("NVML has not answered for") && why.why().contains("GPU 1"), "{why:?}");
+    for metric in [Metric::SmActive, Metric::Power, Metric::GpuMemUsed] {
+        assert_eq!(run.latest(0, metric), Reading::Missing(Why::Failed), "{metric:?} is not shown as current");
+    }
+    assert_eq!(run.latest(0, Metric::SmClockMax), Reading::Value(1980.0), "what never changes still holds");
+    fake.release("hang");
+    run.until("the recovery", |data| {
+        state(data) == SourceState::Ok && latest(data, 1, Metric::SmActive) == Reading::Value(81.25)
+    });
+    let data = run.store.read();
+    let power = data.series(Subject::Gpu(0), Metric::Power).unwrap();
+    let window = Window::last(data.newest(), 60_000);
+    assert_eq!(power.mean(window), Reading::Value(f64::from(641.265_f32)), "the gap is no zero");
+    drop(data);
+    // To end while a call hangs: stopping and reading return; the thread is left behind.
+    fake.control("hang");
+    run.until("the second stall", |data| matches!(state(data), SourceState::Stalled(_)));
+    run.stop.stop();
+    assert!(run.stop.wait(Duration::from_hours(1)), "returns at once");
+    assert!(run.clock.now() >= run.store.read().newest());
+    fake.release("hang");
+}
+
+#[test]
+fn what_keeps_the_driver_from_opening_is_said_with_what_to_do() {
+    for (definition, hint) in [
+        ("INIT=18", "reboot"),
+        ("INIT=4", "/dev/nvidiactl"),
+        ("INIT=9", "modprobe"),
+        ("INIT=999", "nvidia-smi"),
+        ("GPUS=0", "shows no GPU"),
+    ] {
+        let fake = Fake::new(&[definition]);
+        let run = Run::new(&fake.library);
+        run.until(definition, |data| matches!(state(data), SourceState::Failed(_)));
+        assert!(run.state().why().contains(hint), "{definition}: {:?}", run.state());
+        assert_eq!(run.store.read().gpus().count(), 0);
+    }
+}
+
+#[test]
+fn no_driver_at_all_is_absent() {
+    let run = Run::new(Path::new("/nowhere/libnvidia-ml.so.1"));
+    run.until("a state", |data| state(data).is_down());
+    if !Path::new("/proc/driver/nvidia/version").exists() {
+        assert!(matches!(run.state(), SourceState::Absent(_)), "{:?}", run.state());
+    }
+}
+
+#[test]
+fn a_driver_that_was_repaired_is_found_without_a_restart() {
+    let fake = Fake::new(&[]);
+    fake.control("init");
+    let run = Run::new(&fake.library);
+    run.until("the failure", |data| matches!(state(data), SourceState::Failed(_)));
+    fake.release("init");
+    run.until("the driver", |data| state(data) == SourceState::Ok);
+}
+
+#[test]
+fn a_slow_driver_is_asked_less_often_and_that_is_said() {
+    let fake = Fake::new(&["SLOW_US=10000"]);
+    let run = Run::new(&fake.library);
+    run.until("the back-off", |data| matches!(state(data), SourceState::Degraded(_)));
+    assert!(run.state().why().contains("instead of 100 ms"), "{:?}", run.state());
+    assert!(matches!(run.latest(0, Metric::UtilGpuTime), Reading::Value(_)));
+}
+
+/// Reading is all that warptop does: no call of the wrapper that sets, resets or clears anything, and
+/// none that blocks, is named in the sources; and only the sampler speaks to NVML at all.
+#[test]
+fn no_source_file_calls_what_changes_the_machine() {
+    fn rust_files(folder: &Path, out: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                rust_files(&path, out);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                out.push(path);
+            }
+        }
+    }
+    let sampler = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sampler/nvml");
+    let mut files = Vec::new();
+    rust_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    let mut speaking = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code: String =
+            text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+        if !file.starts_with(&sampler) {
+            assert!(!code.contains("nvml_wrapper"), "{} speaks to NVML", file.display());
+            continue;
+        }
+        speaking += 1;
+        let words = code.split(|c: char| !c.is_alphanumeric() && c != '_');
+        for word in words {
+            let changes = ["set_", "reset_", "clear_", "nvmlDeviceSet", "nvmlDeviceReset", "nvmlDeviceClear"];
+            assert!(
+                !changes.iter().any(|start| word.starts_with(start)) && word != "pcie_throughput",
+                "{} names {word}",
+                file.display()
+            );
+        }
+    }
+    assert!(speaking > 3);
+}
