@@ -175,7 +175,7 @@ impl Display for Evidence {
         let wall = self.wall();
         match wall {
             Wall::Unknown(Why::Unsupported) => return f.write_str(NO_ACTIVITY),
-            Wall::Unknown(why) => return write!(f, "{}: SM or DRAM activity {}", wall.word(), why.word()),
+            Wall::Unknown(why) => return write!(f, "{}: SM or DRAM activity {}", wall.word(), phrase(why)),
             Wall::Idle => return write!(f, "{}: SM {sm:.0} %, DRAM {dram:.0} %", wall.word()),
             Wall::Launch => write!(f, "{}: SM {sm:.0} %, DRAM {dram:.0} % of peak", wall.word())?,
             Wall::Memory => write!(f, "{}: DRAM {dram:.0} % of peak, SM {sm:.0} %", wall.word())?,
@@ -194,6 +194,17 @@ impl Display for Evidence {
                 Reading::Missing(_) => Ok(()),
             },
         }
+    }
+}
+
+/// A reason as the end of a sentence.
+const fn phrase(why: Why) -> &'static str {
+    match why {
+        Why::Unsupported => "is not offered",
+        Why::NotPermitted => "may not be read by this user",
+        Why::Stale => "is stale",
+        Why::Failed => "could not be read",
+        Why::NotYet => "has not been read yet",
     }
 }
 
@@ -286,7 +297,7 @@ mod tests {
         assert_eq!(evidence.to_string(), NO_ACTIVITY);
         evidence.sm_active = 40.0.into();
         evidence.dram_active = Reading::Missing(Why::Stale);
-        assert_eq!(evidence.to_string(), "wall unknown: SM or DRAM activity stale");
+        assert_eq!(evidence.to_string(), "wall unknown: SM or DRAM activity is stale");
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl HistogramSeries {
                 last.sum += entry.sum;
                 let at = (n - 1) * buckets;
                 for (i, count) in self.minutes.counts.iter_mut().skip(at).enumerate() {
-                    *count += padded(i);
+                    *count = count.saturating_add(padded(i));
                 }
             }
             _ => {

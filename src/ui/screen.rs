@@ -13,6 +13,7 @@ use super::chrome::{self, Chrome};
 use super::help;
 use super::layout::{Plan, Wish};
 use super::pane::{Context, Pane, PaneSpec};
+use super::text::to_ascii;
 use super::theme::Theme;
 
 /// The pane that the cursor belongs to.
@@ -68,6 +69,13 @@ impl Screen {
 
     /// Draws what was prepared.
     pub fn draw(&self, buf: &mut Buffer, app: &App) {
+        self.draw_parts(buf, app);
+        if !self.theme.unicode() {
+            to_ascii(buf);
+        }
+    }
+
+    fn draw_parts(&self, buf: &mut Buffer, app: &App) {
         let (plan, theme) = (&self.plan, self.theme);
         self.chrome.draw_header(buf, plan.header, theme);
         self.chrome.draw_host(buf, plan.host, theme);

@@ -80,6 +80,53 @@ pub fn wrapped_rows(text: &str, columns: u16) -> u16 {
     wrap(text, columns, |_, _| {})
 }
 
+/// Like [`put`], with the text's end before column `end`. A text that is too long starts at column 0.
+pub fn put_right(buf: &mut Buffer, area: Rect, (end, y): (u16, u16), style: Style, text: fmt::Arguments<'_>) {
+    put(buf, area, (end.saturating_sub(columns(text)), y), style, text);
+}
+
+/// Like [`put`], but draws all of the text or nothing. Returns the column after it, or `x`.
+pub fn put_whole(buf: &mut Buffer, area: Rect, (x, y): (u16, u16), style: Style, text: fmt::Arguments<'_>) -> u16 {
+    if x.saturating_add(columns(text)) > area.width { x } else { put(buf, area, (x, y), style, text) }
+}
+
+/// Counts the columns of what is written.
+struct Columns(u16);
+
+impl Write for Columns {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        self.0 = self.0.saturating_add(width(s));
+        Ok(())
+    }
+}
+
+/// Columns that a formatted text takes on screen.
+pub fn columns(text: fmt::Arguments<'_>) -> u16 {
+    let mut columns = Columns(0);
+    // Counting never fails.
+    let _ = columns.write_fmt(text);
+    columns.0
+}
+
+/// Replaces what a terminal without Unicode cannot show, after everything is drawn: units and names
+/// come with characters of their own, whatever the charset. A cell stays a cell.
+pub fn to_ascii(buf: &mut Buffer) {
+    for cell in &mut buf.content {
+        let Some(c) = cell.symbol().chars().next().filter(|c| !c.is_ascii()) else { continue };
+        cell.set_char(match c {
+            '°' => ' ',
+            '…' => '~',
+            '−' | '–' | '—' => '-',
+            '×' => 'x',
+            'µ' | 'μ' => 'u',
+            '≤' => '<',
+            '≥' => '>',
+            '·' => '.',
+            _ => '?',
+        });
+    }
+}
+
 /// Columns that `text` takes on screen.
 pub fn width(text: &str) -> u16 {
     u16::try_from(unicode_width::UnicodeWidthStr::width(text)).unwrap_or(u16::MAX)
@@ -88,6 +135,23 @@ pub fn width(text: &str) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ascii_keeps_the_cells() {
+        let mut buf = Buffer::with_lines(["55 °C 2.5× 模 ok"]);
+        to_ascii(&mut buf);
+        assert_eq!(buf, Buffer::with_lines(["55  C 2.5x ?  ok"]));
+    }
+
+    #[test]
+    fn all_or_nothing() {
+        let mut buf = Buffer::empty(Rect::new(0, 0, 6, 1));
+        let area = buf.area;
+        assert_eq!(put_whole(&mut buf, area, (0, 0), Style::new(), format_args!("abcdefg")), 0);
+        assert_eq!(put_whole(&mut buf, area, (0, 0), Style::new(), format_args!("abc")), 3);
+        put_right(&mut buf, area, (6, 0), Style::new(), format_args!("{}", 42));
+        assert_eq!(buf, Buffer::with_lines(["abc 42"]));
+    }
 
     #[test]
     fn nothing_leaves_the_area() {

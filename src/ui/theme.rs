@@ -50,6 +50,8 @@ pub enum Role {
     Line,
     /// Second series: an area (DRAM bandwidth, running).
     Area,
+    /// Labels and values of the second series: its hue, light enough to read.
+    AreaText,
     /// Third series (temperature, P99).
     Third,
     /// Fourth series (power, P50).
@@ -77,6 +79,7 @@ const fn colours(role: Role) -> Option<((u8, u8, u8), u8, Color)> {
         Role::Bad => ((255, 95, 0), 202, Color::Red),
         Role::Line => ((255, 215, 95), 221, Color::Yellow),
         Role::Area => ((0, 95, 135), 24, Color::Blue),
+        Role::AreaText => ((95, 175, 215), 74, Color::LightBlue),
         Role::Third => ((255, 135, 95), 209, Color::Red),
         Role::Fourth => ((135, 215, 175), 115, Color::Green),
     })

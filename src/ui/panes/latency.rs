@@ -15,10 +15,10 @@ use crate::derive::quantile::Quantile;
 use crate::model::{Metric, Subject};
 use crate::store::Data;
 use crate::ui::pane::{Context, Pane, PaneSpec};
-use crate::ui::text::put;
+use crate::ui::text::{columns, put};
 use crate::ui::theme::{Role, Theme};
 use crate::ui::units::Span;
-use crate::ui::widgets::axes::columns;
+
 use crate::ui::widgets::scale::nice_up;
 use crate::ui::widgets::{Axes, Heatmap, TimeEnd, pixel_rows, swatch, time_axis};
 
@@ -362,7 +362,7 @@ impl Picture<'_> {
     /// Writes a part of the legend if all of it fits. Returns the column after it.
     fn note(&self, buf: &mut Buffer, area: Rect, x: u16, text: fmt::Arguments<'_>) -> u16 {
         let room = area.width.saturating_sub(x);
-        if columns(&text) > room + 2 { area.width } else { put(buf, area, (x, 0), self.theme.style(Role::Dim), text) }
+        if columns(text) > room + 2 { area.width } else { put(buf, area, (x, 0), self.theme.style(Role::Dim), text) }
     }
 
     /// Marks the cell under the cursor and reads it out in place of the legend.

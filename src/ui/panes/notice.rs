@@ -28,6 +28,21 @@ pub(super) fn engine(data: &Data, view: &View, out: &mut String) {
     }
 }
 
+/// Says why no GPU has values at the view's end, if so: replaces `out`, empty when their source is well
+/// or only degraded.
+pub(super) fn gpus(data: &Data, view: &View, out: &mut String) {
+    out.clear();
+    let none = data.gpus().next().is_none();
+    match data.source(SourceId::Nvml).map(|source| source.state_at(view.end)) {
+        None => out.push_str("no GPU has been read"),
+        Some(state) if none || state.is_down() => out.push_str(state.why()),
+        Some(_) => {}
+    }
+    if none && out.is_empty() {
+        out.push_str("no GPU on this machine");
+    }
+}
+
 /// Draws `text` in the middle of `area`, broken at spaces.
 pub(super) fn draw(buf: &mut Buffer, area: Rect, theme: Theme, text: &str) {
     let room = area.width.saturating_sub(2).min(72);

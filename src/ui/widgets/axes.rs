@@ -10,7 +10,7 @@ use ratatui::style::Style;
 
 use crate::app::View;
 use crate::model::{Time, Unit};
-use crate::ui::text::{put, width};
+use crate::ui::text::{columns, put, put_right};
 use crate::ui::theme::{Role, Theme};
 use crate::ui::units::Span;
 
@@ -159,8 +159,7 @@ pub fn value_axis_left(buf: &mut Buffer, axes: &Axes, theme: &Theme, scale: Scal
     }
     let text = Rect { width: line, ..area };
     each_label(area.height, scale, unit, line, |y, label| {
-        let room = usize::from(line);
-        put(buf, text, (0, y), style, format_args!("{:>room$}", Padded(label)));
+        put_right(buf, text, (line, y), style, format_args!("{label}"));
         if let Some(cell) = cell(buf, area, (line, y)) {
             cell.set_char(tick);
         }
@@ -182,39 +181,8 @@ fn each_label(rows: u16, scale: Scale, unit: Unit, room: u16, mut draw: impl FnM
     for k in 0..=n {
         let value = if n == 0 { scale.hi() } else { scale.at(f64::from(k) / f64::from(n)) };
         let mut label = Label { value, scale, unit, with_unit: k == n };
-        label.with_unit &= columns(&label) <= room;
+        label.with_unit &= columns(format_args!("{label}")) <= room;
         draw(grid_row(k, n, rows), &label);
-    }
-}
-
-/// Counts the columns of what is written.
-struct Columns(u16);
-
-impl fmt::Write for Columns {
-    fn write_str(&mut self, s: &str) -> fmt::Result {
-        self.0 = self.0.saturating_add(width(s));
-        Ok(())
-    }
-}
-
-/// Columns that `text` takes on screen.
-pub fn columns(text: &impl Display) -> u16 {
-    let mut columns = Columns(0);
-    // Counting never fails.
-    let _ = fmt::write(&mut columns, format_args!("{text}"));
-    columns.0
-}
-
-/// Right-aligns a `Display` that ignores the width it is given.
-pub struct Padded<'a, T>(pub &'a T);
-
-impl<T: Display> Display for Padded<'_, T> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let room = f.width().unwrap_or(0);
-        for _ in usize::from(columns(self.0))..room {
-            f.write_str(" ")?;
-        }
-        write!(f, "{}", self.0)
     }
 }
 
@@ -259,14 +227,14 @@ pub fn time_axis(buf: &mut Buffer, axes: &Axes, theme: &Theme, span_ms: u64, end
         cell.set_char(corner).set_style(theme.style(Role::Border));
     }
     let dim = theme.style(Role::Dim);
-    let right = columns(&end).saturating_add(1);
+    let right = columns(format_args!("{end}")).saturating_add(1);
     if right > line.width {
         return;
     }
     let (mut used, parts) = (0, time_parts(span_ms));
     for part in 0..parts {
         let label = Ago { ms: span_ms / parts * (parts - part), unicode: theme.unicode() };
-        let room = columns(&label).saturating_add(2);
+        let room = columns(format_args!("{label}")).saturating_add(2);
         let centre = (u64::from(line.width) * part / parts) as u16;
         let x = if part == 0 { 0 } else { centre.saturating_sub(room / 2) };
         if x >= used && x + room + 2 <= line.width - right {

@@ -97,6 +97,9 @@ impl Area<'_> {
 impl Plot<'_> {
     /// Draws it into `area`.
     pub fn draw(&self, area: Rect, buf: &mut Buffer) {
+        if area.is_empty() {
+            return;
+        }
         if self.grid {
             self.draw_grid(area, buf);
         }

@@ -1,0 +1,480 @@
+//! All GPUs, a row each: activity, memory, clock, temperature, power and what holds the clocks down.
+//!
+//! What does not fit is left out, the least telling first; numbers keep their width and place. Where
+//! activity is not offered the time-based utilisation stands in its column, labelled "time", without a bar.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use crate::derive::throttle::{Reason, Throttled};
+use crate::model::{FactKey, Metric, Reading, SourceId, Subject, Time, Why};
+use crate::store::Data;
+use crate::ui::pane::{Context, Pane, PaneSpec};
+use crate::ui::text::{columns, put, put_right};
+use crate::ui::theme::{Role, Theme};
+use crate::ui::units::{BytesPerSecond, Percent, Seconds, Watts, Whole};
+use crate::ui::widgets::meter;
+
+use super::notice;
+
+/// The pane.
+pub(super) const SPEC: PaneSpec = PaneSpec {
+    id: "gpu_strip",
+    tab: "GPUs",
+    help: "A row a GPU: SM activity, DRAM bandwidth, tensor pipes, memory, SM clock of its maximum, temperature \
+           (slowdown), power of its limit, and what held the clocks down for which share of the time shown.",
+    min: (20, 2),
+    new: || Box::<GpuStrip>::default(),
+};
+
+/// What a row shows of one GPU.
+#[derive(Debug)]
+struct Row {
+    gpu: u8,
+    sm: Reading,
+    dram: Reading,
+    tensor: Reading,
+    util_gpu: Reading,
+    util_mem: Reading,
+    dram_peak: Reading,
+    mem_used: Reading,
+    mem_total: Reading,
+    clock: Reading,
+    clock_max: Reading,
+    temp: Reading,
+    slowdown: Reading,
+    power: Reading,
+    limit: Reading,
+    throttled: Option<(&'static Reason, f64)>,
+    /// Whether throttled time is known at all.
+    counted: Reading,
+    /// When anything of it was read last.
+    seen: Option<Time>,
+}
+
+impl Row {
+    fn read(data: &Data, context: &Context<'_>, gpu: u8) -> Self {
+        let view = context.view;
+        let subject = Subject::Gpu(gpu);
+        let mean = |metric| data.mean(subject, metric, view.recent());
+        let latest = |metric| data.latest(subject, metric, view.end).reading;
+        let throttled = Throttled::over(data, gpu, view.window());
+        let seen = [Metric::SmActive, Metric::UtilGpuTime, Metric::Temp, Metric::GpuMemUsed];
+        Self {
+            gpu,
+            sm: mean(Metric::SmActive),
+            dram: mean(Metric::DramActive),
+            tensor: mean(Metric::TensorActive),
+            util_gpu: mean(Metric::UtilGpuTime),
+            util_mem: mean(Metric::UtilMemTime),
+            dram_peak: latest(Metric::DramPeak),
+            mem_used: latest(Metric::GpuMemUsed),
+            mem_total: latest(Metric::GpuMemTotal),
+            clock: latest(Metric::SmClock),
+            clock_max: latest(Metric::SmClockMax),
+            temp: latest(Metric::Temp),
+            slowdown: latest(Metric::TempSlowdown),
+            power: latest(Metric::Power),
+            limit: latest(Metric::PowerLimit),
+            throttled: throttled.dominant(),
+            counted: throttled.at_least(),
+            seen: seen.into_iter().filter_map(|m| data.latest(subject, m, view.end).at).max(),
+        }
+    }
+
+    /// The reason when nothing at all of this GPU is current.
+    fn silent(&self) -> Option<Why> {
+        let live = [self.sm, self.util_gpu, self.temp, self.power, self.mem_used, self.clock];
+        if live.iter().any(|r| r.value().is_some()) {
+            return None;
+        }
+        self.temp.why().or(Some(Why::NotYet))
+    }
+
+    /// Whether activity is not offered, so that time-based utilisation has to do.
+    fn time_based(&self) -> bool {
+        self.sm.why() == Some(Why::Unsupported)
+    }
+}
+
+/// A column; all but the meters are right-aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Sm,
+    Dram,
+    Tensor,
+    Memory,
+    Clock,
+    Temp,
+    Power,
+    Throttled,
+}
+
+/// Columns from left to right.
+const ORDER: [Column; 8] = [
+    Column::Sm,
+    Column::Dram,
+    Column::Tensor,
+    Column::Memory,
+    Column::Clock,
+    Column::Temp,
+    Column::Power,
+    Column::Throttled,
+];
+/// The mark of the chosen GPU and its number.
+const INDEX: u16 = 3;
+/// From these widths on, the space before it included, a column shows more of its figure.
+const TIME: u16 = 10;
+const DRAM_RATE: u16 = 16;
+const CLOCK_OF: u16 = 10;
+const TEMP_OF: u16 = 10;
+const POWER_OF: u16 = 11;
+const MEMORY_OF: u16 = 11;
+const THROTTLED_WORD: u16 = 18;
+/// A meter takes what is above these widths.
+const SM_METER: u16 = 6;
+const DRAM_METER: u16 = DRAM_RATE;
+
+/// How columns widen as there is room: each step takes its column to a width, the most telling first.
+const STEPS: [(Column, u16); 16] = [
+    (Column::Sm, 6),
+    (Column::Dram, 6),
+    (Column::Temp, 5),
+    (Column::Throttled, 7),
+    (Column::Power, 6),
+    (Column::Memory, 6),
+    (Column::Clock, 6),
+    (Column::Tensor, 6),
+    (Column::Power, POWER_OF),
+    (Column::Memory, MEMORY_OF),
+    (Column::Throttled, THROTTLED_WORD),
+    (Column::Clock, CLOCK_OF),
+    (Column::Dram, DRAM_RATE),
+    (Column::Temp, TEMP_OF),
+    (Column::Sm, SM_METER + 9),
+    (Column::Dram, DRAM_METER + 9),
+];
+/// In place of what a figure would be measured against.
+const NONE: Reading = Reading::Missing(Why::NotYet);
+/// Widest a meter gets.
+const METER_MOST: u16 = 25;
+
+/// Widths of the columns, in [`ORDER`]; 0 is left out.
+type Widths = [u16; ORDER.len()];
+
+fn widths(room: u16, time_based: bool) -> Widths {
+    let mut widths = Widths::default();
+    let mut used = INDEX;
+    for (column, width) in STEPS {
+        let activity = matches!(column, Column::Sm | Column::Dram);
+        // Without activity there is neither a rate nor a meter, but a label.
+        if time_based && (activity && width > TIME || column == Column::Tensor) {
+            continue;
+        }
+        let width = if time_based && activity { TIME } else { width };
+        let now = &mut widths[column as usize];
+        if used + width - *now <= room {
+            used += width - *now;
+            *now = width;
+        }
+    }
+    let meters = widths[Column::Dram as usize] > DRAM_METER && !time_based;
+    let spare = if meters { ((room - used) / 2).min(METER_MOST - 9) } else { 0 };
+    widths[Column::Sm as usize] += spare;
+    widths[Column::Dram as usize] += spare;
+    widths
+}
+
+#[derive(Debug, Default)]
+struct GpuStrip {
+    title: String,
+    rows: Vec<Row>,
+    chosen: usize,
+    end: Time,
+    time_based: bool,
+    /// Why the source gives nothing; empty when it does.
+    trouble: String,
+}
+
+impl Pane for GpuStrip {
+    fn prepare(&mut self, data: &Data, context: &Context<'_>, _area: Rect) {
+        self.rows.clear();
+        self.rows.extend(data.gpus().map(|gpu| Row::read(data, context, gpu)));
+        self.chosen = self.rows.iter().position(|row| row.gpu == context.view.gpu).unwrap_or(0);
+        self.end = context.view.end;
+        self.time_based = self.rows.iter().any(Row::time_based);
+        notice::gpus(data, context.view, &mut self.trouble);
+        if let (true, Some(source)) = (self.trouble.is_empty(), data.source(SourceId::Nvml)) {
+            // A source that lost one of its GPUs is degraded, and says so.
+            self.trouble.push_str(source.state_at(self.end).why());
+        }
+        self.word_title(data);
+    }
+
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
+        let theme = context.theme;
+        if self.rows.is_empty() {
+            notice::draw(buf, area, *theme, &self.trouble);
+            return;
+        }
+        let widths = widths(area.width, self.time_based);
+        let header = u16::from(area.height > 1);
+        if header > 0 {
+            draw_header(area, buf, *theme, widths);
+        }
+        let room = usize::from(area.height - header);
+        let first = (self.chosen + 1).saturating_sub(room).min(self.rows.len().saturating_sub(room));
+        for (y, row) in (header..area.height).zip(&self.rows[first..]) {
+            let line = Rect { y: area.y.saturating_add(y), height: 1, ..area };
+            self.draw_row(row, line, buf, *theme, widths);
+        }
+    }
+}
+
+impl GpuStrip {
+    /// "NVIDIA H200: SM 81 %, DRAM 46 %", or for several "8 × NVIDIA H200: SM 71 %, DRAM 44 %; 2 throttled".
+    fn word_title(&mut self, data: &Data) {
+        self.title.clear();
+        let mean = |of: fn(&Row) -> Reading| {
+            let (n, sum) = self.rows.iter().filter_map(|r| of(r).value()).fold((0, 0.0), |(n, s), v| (n + 1, s + v));
+            if n > 0 { Reading::new(sum / f64::from(n)) } else { Reading::Missing(Why::Unsupported) }
+        };
+        let (sm, dram) = (mean(|r| r.sm), mean(|r| r.dram));
+        let throttled = self.rows.iter().filter(|r| r.throttled.is_some()).count();
+        let silent = self.rows.iter().filter(|r| r.silent().is_some()).count();
+        let out = &mut self.title;
+        // Writing to a String never fails.
+        let _ = match self.rows.as_slice() {
+            [] => out.write_str("no GPU"),
+            [one] => out.write_str(data.fact(Subject::Gpu(one.gpu), FactKey::Name).unwrap_or("GPU")),
+            many => {
+                let name = |row: &Row| data.fact(Subject::Gpu(row.gpu), FactKey::Name).unwrap_or("GPU");
+                let same = many.iter().all(|row| name(row) == name(&many[0]));
+                write!(out, "{} × {}", many.len(), if same { name(&many[0]) } else { "GPU" })
+            }
+        };
+        if sm.value().is_some() {
+            let _ = write!(out, ": SM {}, DRAM {}", Percent(sm), Percent(dram));
+        }
+        if self.time_based {
+            let _ = out.write_str(": time-based utilisation only");
+        }
+        if self.rows.len() > 1 && throttled > 0 {
+            let _ = write!(out, "; {throttled} throttled");
+        }
+        if silent > 0 {
+            let _ = write!(out, "; {silent} without data");
+        }
+    }
+
+    fn draw_row(&self, row: &Row, line: Rect, buf: &mut Buffer, theme: Theme, widths: Widths) {
+        let chosen = self.rows.get(self.chosen).is_some_and(|c| c.gpu == row.gpu) && self.rows.len() > 1;
+        let mark = match (chosen, theme.unicode()) {
+            (true, true) => "▸",
+            (true, false) => ">",
+            (false, _) => " ",
+        };
+        let role = if chosen { Role::Accent } else { Role::Text };
+        put(buf, line, (0, 0), theme.style(role), format_args!("{mark}{:<2}", row.gpu));
+        if let Some(why) = row.silent() {
+            let age = row.seen.map(|at| self.end.since(at));
+            let words = Silence { why, age, trouble: &self.trouble };
+            put(buf, line, (INDEX + 1, 0), theme.style(Role::Warn), format_args!("{words}"));
+            return;
+        }
+        let mut x = INDEX;
+        for (column, width) in ORDER.into_iter().zip(widths) {
+            if width > 0 {
+                let area = Rect { x: line.x.saturating_add(x), width: width.min(line.width.saturating_sub(x)), ..line };
+                Field { buf, area, theme }.draw(column, row);
+                x += width;
+            }
+        }
+    }
+}
+
+/// Why a GPU says nothing: "stale, last read 12 s ago: nvidia driver does not answer".
+struct Silence<'a> {
+    why: Why,
+    age: Option<u64>,
+    trouble: &'a str,
+}
+
+impl Display for Silence<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.why.word())?;
+        if let Some(ms) = self.age {
+            write!(f, ", last read {} ago", Seconds((ms as f64 / 1000.0).into()))?;
+        }
+        if self.trouble.is_empty() { Ok(()) } else { write!(f, ": {}", self.trouble) }
+    }
+}
+
+fn draw_header(area: Rect, buf: &mut Buffer, theme: Theme, widths: Widths) {
+    let dim = theme.style(Role::Dim);
+    put(buf, area, (0, 0), dim, format_args!("GPU"));
+    let mut end = INDEX;
+    for (column, width) in ORDER.into_iter().zip(widths) {
+        end += width;
+        let name = match column {
+            Column::Sm if width > SM_METER && width != TIME => "SM active",
+            Column::Sm => "SM",
+            Column::Dram => "DRAM",
+            Column::Tensor => "TC",
+            Column::Memory if width < MEMORY_OF => "mem",
+            Column::Memory => "memory GiB",
+            Column::Clock if width < CLOCK_OF => "MHz",
+            Column::Clock => "SM MHz",
+            Column::Temp => "temp",
+            Column::Power => "power",
+            Column::Throttled if width < THROTTLED_WORD => "held",
+            Column::Throttled => "throttled",
+        };
+        if width > 0 {
+            put_right(buf, area, (end, 0), dim, format_args!("{name}"));
+        }
+    }
+}
+
+/// The place of one figure of one GPU.
+struct Field<'a> {
+    buf: &'a mut Buffer,
+    area: Rect,
+    theme: Theme,
+}
+
+impl Field<'_> {
+    fn draw(&mut self, column: Column, row: &Row) {
+        let wide = |width| self.area.width >= width;
+        match column {
+            Column::Sm if row.time_based() => self.time(row.util_gpu),
+            Column::Sm => self.activity(row.sm, SM_METER, Role::Line),
+            Column::Dram if row.time_based() => self.time(row.util_mem),
+            Column::Dram => self.dram(row),
+            Column::Tensor => self.value(row.tensor, Role::Text, format_args!("{}", Percent(row.tensor))),
+            Column::Memory => self.memory(row),
+            Column::Clock => {
+                let of = if wide(CLOCK_OF) { row.clock_max } else { NONE };
+                self.value_of(row.clock, Role::Text, format_args!("{}", Whole(row.clock)), ("/", of, ""));
+            }
+            Column::Temp => self.temperature(row),
+            Column::Power if wide(POWER_OF) => {
+                self.value_of(row.power, Role::Text, format_args!("{}", Whole(row.power)), ("/", row.limit, " W"));
+            }
+            Column::Power => self.value(row.power, Role::Text, format_args!("{}", Watts(row.power))),
+            Column::Throttled => self.throttled(row),
+        }
+    }
+
+    /// The style of a value: what is missing is dim.
+    fn style(&self, reading: Reading, role: Role) -> Style {
+        self.theme.style(if reading.value().is_some() { role } else { Role::Dim })
+    }
+
+    /// Writes `text`, which is `reading`, at the right end.
+    fn value(&mut self, reading: Reading, role: Role, text: fmt::Arguments<'_>) {
+        let style = self.style(reading, role);
+        put_right(self.buf, self.area, (self.area.width, 0), style, text);
+    }
+
+    /// The same and, dim, what it is measured against, so that both keep their place.
+    fn value_of(
+        &mut self,
+        reading: Reading,
+        role: Role,
+        text: fmt::Arguments<'_>,
+        (before, of, after): (&str, Reading, &str),
+    ) {
+        let mut end = self.area.width;
+        if let (Reading::Value(_), Reading::Value(most)) = (reading, of) {
+            let of = format_args!("{before}{most:.0}{after}");
+            put_right(self.buf, self.area, (end, 0), self.theme.style(Role::Dim), of);
+            end = end.saturating_sub(columns(of));
+        }
+        let style = self.style(reading, role);
+        put_right(self.buf, self.area, (end, 0), style, text);
+    }
+
+    /// A share of time, labelled so.
+    fn time(&mut self, percent: Reading) {
+        self.value(percent, Role::Text, format_args!("{}", Percent(percent)));
+        put(self.buf, self.area, (1, 0), self.theme.style(Role::Dim), format_args!("time"));
+    }
+
+    /// A share of the silicon, with a meter where there is room.
+    fn activity(&mut self, percent: Reading, meter_from: u16, role: Role) {
+        if let Some(width) = self.area.width.checked_sub(meter_from + 1) {
+            let bar = Rect { x: self.area.x.saturating_add(1), width, ..self.area };
+            meter(self.buf, bar, &self.theme, percent.value().map(|p| p / 100.0), self.theme.style(role));
+        }
+        self.value(percent, Role::Text, format_args!("{}", Percent(percent)));
+    }
+
+    /// DRAM bandwidth: percent of peak and, where there is room, bytes per second.
+    fn dram(&mut self, row: &Row) {
+        self.activity(row.dram, DRAM_METER, Role::AreaText);
+        if self.area.width >= DRAM_RATE
+            && let (Reading::Value(percent), Reading::Value(peak)) = (row.dram, row.dram_peak)
+        {
+            let rate = BytesPerSecond((percent / 100.0 * peak).into());
+            put_right(
+                self.buf,
+                self.area,
+                (self.area.width - 6, 0),
+                self.theme.style(Role::Dim),
+                format_args!("{rate}"),
+            );
+        }
+    }
+
+    /// "36.5/140" GiB, or the share in use.
+    fn memory(&mut self, row: &Row) {
+        const GIB: f64 = 1_073_741_824.0;
+        let (used, total) = (row.mem_used, row.mem_total);
+        match (used, total) {
+            (Reading::Value(bytes), _) if self.area.width >= MEMORY_OF => {
+                let total = total.map(|b| b / GIB);
+                self.value_of(used, Role::Text, format_args!("{:.1}", bytes / GIB), ("/", total, ""));
+            }
+            (Reading::Value(bytes), Reading::Value(most)) if most > 0.0 => {
+                self.value(used, Role::Text, format_args!("{:.0} %", bytes / most * 100.0));
+            }
+            (Reading::Value(_), _) => self.value(NONE, Role::Dim, format_args!("{}", Percent(NONE))),
+            (missing, _) => self.value(missing, Role::Dim, format_args!("{}", Percent(missing))),
+        }
+    }
+
+    fn temperature(&mut self, row: &Row) {
+        // Within five degrees of slowdown it is worth a look.
+        let hot = row.temp.value().zip(row.slowdown.value()).is_some_and(|(t, most)| t >= most - 5.0);
+        let role = if hot { Role::Warn } else { Role::Text };
+        let sign = match (row.temp, self.theme.unicode()) {
+            (Reading::Missing(_), _) => "",
+            (_, true) => "°",
+            (_, false) => "C",
+        };
+        let of = if self.area.width >= TEMP_OF { row.slowdown } else { NONE };
+        self.value_of(row.temp, role, format_args!("{}{sign}", Whole(row.temp)), (" (", of, ")"));
+    }
+
+    /// What held the clocks down longest, and for which share of the time shown.
+    fn throttled(&mut self, row: &Row) {
+        let Some((reason, share)) = row.throttled else {
+            let text = if row.counted.value().is_some() { "no" } else { row.counted.why().map_or("", Why::word) };
+            return self.value(row.counted, Role::Dim, format_args!("{text}"));
+        };
+        let percent = Reading::new(share * 100.0);
+        self.value(percent, Role::Warn, format_args!("{}", Percent(percent)));
+        if self.area.width >= THROTTLED_WORD {
+            let end = self.area.width - 6;
+            put_right(self.buf, self.area, (end, 0), self.theme.style(Role::Warn), format_args!("{}", reason.word));
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Every registered pane: total for every size and every state of the data, inside its area, the same
+//! each time; and what it looks like.
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ratatui::buffer::{Buffer, Cell};
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Style};
+use warptop::app::View;
+use warptop::store::{Data, Store};
+use warptop::ui::pane::{Context, Pane, PaneSpec};
+use warptop::ui::panes::PANES;
+use warptop::ui::theme::{Charset, Depth, Theme};
+
+const SIZES: [(u16, u16); 8] = [(0, 0), (1, 1), (20, 5), (40, 10), (80, 24), (200, 60), (3, 40), (120, 2)];
+const THEMES: [Theme; 4] = [
+    Theme::FULL,
+    Theme::MONO,
+    Theme { depth: Depth::Mono, charset: Charset::Ascii },
+    Theme { depth: Depth::Ansi16, charset: Charset::Unicode },
+];
+
+/// Views that differ in all that a pane may look at.
+fn views() -> Vec<View> {
+    let live = common::render::view();
+    vec![
+        live,
+        View { live: false, end: common::END - 30_000, span_ms: 15_000, cursor: Some((3, 3)), ..live },
+        View { span_ms: View::SPANS[7], gpu: 200, engine: 200, cursor: Some((u16::MAX, u16::MAX)), ..live },
+        View { end: warptop::model::Time(0), ..live },
+    ]
+}
+
+/// Draws a pane between canaries; says what is wrong with it.
+fn conform(
+    spec: &PaneSpec,
+    store: &Store,
+    view: &View,
+    theme: Theme,
+    (width, height): (u16, u16),
+) -> Result<(), String> {
+    const MARGIN: u16 = 3;
+    let area = Rect::new(MARGIN, MARGIN, width, height);
+    let mut canary = Cell::new("¤");
+    canary.set_style(Style::new().fg(Color::Magenta).bg(Color::Green));
+    let blank =
+        |area: Rect| Buffer::filled(Rect::new(0, 0, area.width + 2 * MARGIN, area.height + 2 * MARGIN), canary.clone());
+    let at = || format!("{} at {width}×{height}, {theme:?}, {view:?}", spec.id);
+    let once = |area: Rect, mut buf: Buffer| {
+        for position in area.intersection(buf.area).positions() {
+            buf[position] = Cell::default();
+        }
+        let drawn = catch_unwind(AssertUnwindSafe(|| {
+            let title = common::render::draw(spec, store, view, theme, area, &mut buf);
+            (title, buf)
+        }));
+        drawn.map_err(|_| format!("{} panics", at()))
+    };
+    let first = once(area, blank(area))?;
+    for position in first.1.area.positions().filter(|p| !area.contains(*p)) {
+        if first.1[position] != canary {
+            return Err(format!("{} draws outside its area, at {position}", at()));
+        }
+    }
+    if first != once(area, blank(area))? {
+        return Err(format!("{} draws the same data in two ways", at()));
+    }
+    // A terminal that shrank between layout and drawing: the area sticks out of the buffer.
+    let small = Rect::new(0, 0, width / 2 + MARGIN, height / 2 + MARGIN);
+    once(area, Buffer::empty(small))?;
+    once(Rect::new(u16::MAX - 5, u16::MAX - 5, width, height), Buffer::empty(small))?;
+    Ok(())
+}
+
+#[test]
+fn every_pane_is_total_and_stays_inside() {
+    let stores = [
+        common::empty(),
+        common::missing(),
+        common::one_point(),
+        common::full(2),
+        common::extremes(),
+        common::stalled(),
+        common::time_based(),
+    ];
+    for spec in PANES {
+        for (store, view) in stores.iter().flat_map(|s| views().into_iter().map(move |v| (s, v))) {
+            for (theme, size) in THEMES.into_iter().flat_map(|t| SIZES.map(|s| (t, s))) {
+                conform(spec, store, &view, theme, size).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn every_pane_describes_itself() {
+    for spec in PANES {
+        assert!(!spec.id.is_empty() && !spec.tab.is_empty() && spec.help.len() > 40, "{}", spec.id);
+        assert!(spec.help.ends_with('.'), "{}: help is sentences", spec.id);
+        assert_eq!(PANES.iter().filter(|p| p.id == spec.id).count(), 1, "{}", spec.id);
+    }
+}
+
+#[test]
+fn a_pane_says_something_about_every_state_of_the_data() {
+    for spec in PANES {
+        for store in [common::empty(), common::missing(), common::full(2), common::stalled()] {
+            let area = Rect::new(0, 0, 80, 16);
+            let mut buf = Buffer::empty(area);
+            let title = common::render::draw(spec, &store, &common::render::view(), Theme::FULL, area, &mut buf);
+            assert!(!title.is_empty(), "{} has no title", spec.id);
+            let words = common::render::text(&buf).chars().filter(char::is_ascii_alphabetic).count();
+            assert!(words > 5, "{} is silent:\n{}", spec.id, common::render::text(&buf));
+        }
+    }
+}
+
+#[test]
+fn without_colour_and_unicode_only_ascii_is_drawn() {
+    let theme = Theme { depth: Depth::Mono, charset: Charset::Ascii };
+    for spec in PANES {
+        let area = Rect::new(0, 0, 100, 20);
+        let mut buf = Buffer::empty(area);
+        common::render::draw(spec, &common::full(2), &common::render::view(), theme, area, &mut buf);
+        // Only text may need the last step; what a pane draws itself is chosen by the charset.
+        let units = "°…−×µ·";
+        for cell in &buf.content {
+            assert!(
+                cell.symbol().chars().all(|c| c.is_ascii() || units.contains(c)),
+                "{}: {:?}",
+                spec.id,
+                cell.symbol()
+            );
+        }
+        warptop::ui::text::to_ascii(&mut buf);
+        for cell in &buf.content {
+            assert!(cell.symbol().is_ascii(), "{}: {:?}\n{}", spec.id, cell.symbol(), common::render::text(&buf));
+            assert!(cell.fg == Color::Reset && cell.bg == Color::Reset, "{}: colour without colour", spec.id);
+        }
+    }
+}
+
+#[test]
+fn looks() {
+    let store = common::full(2);
+    for spec in PANES {
+        for size @ (width, height) in [(38, 8), (78, 12), (118, 20)] {
+            for (name, theme) in [("colour", Theme::FULL), ("mono", Theme::MONO)] {
+                let name = format!("{}-{width}x{height}-{name}", spec.id);
+                insta::assert_snapshot!(name, common::render::snapshot(spec, &store, theme, size));
+            }
+        }
+    }
+}
+
+#[test]
+fn looks_when_data_are_missing() {
+    for spec in PANES {
+        for (name, store) in
+            [("empty", common::empty()), ("stalled", common::stalled()), ("time-based", common::time_based())]
+        {
+            let name = format!("{}-{name}", spec.id);
+            insta::assert_snapshot!(name, common::render::snapshot(spec, &store, Theme::FULL, (78, 10)));
+        }
+    }
+}
+
+/// Panes with a fault each: conformance must find it.
+mod faulty {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    static DRAWN: AtomicU32 = AtomicU32::new(0);
+
+    struct Faulty(fn(Rect, &mut Buffer));
+
+    impl Pane for Faulty {
+        fn prepare(&mut self, _: &Data, _: &Context<'_>, _: Rect) {}
+        fn title(&self) -> &'static str {
+            "faulty"
+        }
+        fn draw(&self, area: Rect, buf: &mut Buffer, _: &Context<'_>) {
+            (self.0)(area, buf);
+        }
+    }
+
+    const fn spec(id: &'static str, new: fn() -> Box<dyn Pane>) -> PaneSpec {
+        PaneSpec { id, tab: "", help: "", min: (1, 1), new }
+    }
+
+    pub(super) const PANICS: PaneSpec =
+        spec("panics", || Box::new(Faulty(|area, buf| buf[(area.right() + 100, 0)].reset())));
+    pub(super) const OVERFLOWS: PaneSpec = spec("overflows", || {
+        Box::new(Faulty(|area, buf| {
+            if let Some(cell) = buf.cell_mut((area.right(), area.top())) {
+                cell.set_symbol("x");
+            }
+        }))
+    });
+    pub(super) const WAVERS: PaneSpec = spec("wavers", || {
+        Box::new(Faulty(|area, buf| {
+            let n = DRAWN.fetch_add(1, Ordering::Relaxed);
+            ratatui::widgets::Widget::render(n.to_string(), area, buf);
+        }))
+    });
+    pub(super) const FAULTLESS: PaneSpec = spec("faultless", || Box::new(Faulty(|_, _| {})));
+}
+
+#[test]
+fn conformance_finds_faults() {
+    let store = common::empty();
+    let check = |spec| conform(spec, &store, &common::render::view(), Theme::FULL, (20, 5));
+    assert!(check(&faulty::PANICS).unwrap_err().contains("panics at 20×5"));
+    assert!(check(&faulty::OVERFLOWS).unwrap_err().contains("outside its area"));
+    assert!(check(&faulty::WAVERS).unwrap_err().contains("in two ways"));
+    check(&faulty::FAULTLESS).unwrap();
+}
