@@ -94,6 +94,12 @@ impl Session {
         Ok(Self { store, sink, stop, origin, replay: Some(replay) })
     }
 
+    /// A session on a store that something else fills.
+    pub fn on(store: Arc<Store>, origin: Origin) -> Self {
+        let sink = Sink::new(Arc::clone(&store), None);
+        Self { store, sink, stop: Stop::default(), origin, replay: None }
+    }
+
     /// The store that is filled.
     pub const fn store(&self) -> &Arc<Store> {
         &self.store
@@ -174,7 +180,7 @@ impl<B: Backend> Program<B> {
     pub fn run(&mut self) -> Result<Exit, B::Error> {
         self.frame()?;
         loop {
-            let next = match self.inputs.events.recv_timeout(self.wait()) {
+            let next = match self.inputs.events.recv_timeout(Duration::from_millis(FRAME_MS)) {
                 Ok(input) => Some(input),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return Ok(Exit::Interrupted),
@@ -193,26 +199,15 @@ impl<B: Backend> Program<B> {
         }
     }
 
-    /// Time until the next frame may be due.
-    fn wait(&self) -> Duration {
-        let since = self.shown.map_or(FRAME_MS, |shown| self.inputs.clock.now().since(shown.at));
-        Duration::from_millis(FRAME_MS.saturating_sub(since).max(1))
-    }
-
     /// Whether a frame would show anything new.
     fn due(&self) -> bool {
         let Some(shown) = self.shown else { return true };
         let now = self.inputs.clock.now();
-        if self.dirty {
-            return true;
-        }
-        if now.since(shown.at) < FRAME_MS {
-            return false;
-        }
         let moving = self.app.timeline.moving();
         let played = moving && self.app.timeline.plays();
         let new_data = moving && self.session.store.version() != shown.version;
-        played || new_data || now.0 / 1000 != shown.at.0 / 1000
+        // Ages are shown to the second at least.
+        self.dirty || played || new_data || now.0 / 1000 != shown.at.0 / 1000
     }
 
     /// Takes in an event and does what follows from it; says when the program ends.
@@ -274,9 +269,10 @@ impl<B: Backend> Program<B> {
         let area = self.terminal.get_frame().area();
         self.cost.lost = self.session.sink.lost();
         let version = self.session.store.version();
+        let complete = self.session.replay.as_ref().is_some_and(Replay::ended);
         {
             let data = self.session.store.read();
-            self.app.update(Event::Tick(now, Seen::of(&data)));
+            self.app.update(Event::Tick(now, Seen::of(&data, complete)));
             self.screen.prepare(&data, &self.app, area, self.cost, &self.words);
         }
         if let Some((columns, rows)) = self.screen.cursor_range() {
@@ -299,9 +295,6 @@ impl<B: Backend> Program<B> {
         let new_second = self.shown.is_none_or(|shown| shown.at.0 / 1000 != now.0 / 1000);
         if new_second {
             self.words = replay.problems();
-        }
-        if replay.ended() {
-            self.app.update(Event::StreamEnded);
         }
     }
 }

@@ -27,8 +27,6 @@ pub enum Event {
     Tick(Time, Seen),
     /// The heat map has this many columns and rows for its cursor.
     CursorRange(u16, u16),
-    /// The stream that is replayed ended.
-    StreamEnded,
     /// A signal or a lost terminal asks to end.
     Interrupt,
 }
@@ -64,17 +62,20 @@ pub struct Seen {
     pub gpus: u64,
     /// Bit i: engine i was seen (the first 64).
     pub engines: u64,
+    /// Whether nothing more will come: a recording has been read to its end.
+    pub complete: bool,
 }
 
 impl Seen {
-    /// What is in the store.
-    pub fn of(data: &Data) -> Self {
+    /// What is in the store, and whether that is all.
+    pub fn of(data: &Data, complete: bool) -> Self {
         let bits =
             |places: &mut dyn Iterator<Item = u8>| places.filter(|&i| i < 64).fold(0_u64, |bits, i| bits | 1 << i);
         Self {
             extent: data.oldest().map(|oldest| (oldest, data.newest())),
             gpus: bits(&mut data.gpus()),
             engines: bits(&mut data.engines()),
+            complete,
         }
     }
 }
@@ -127,7 +128,7 @@ impl App {
             focus: 0,
             zoomed: false,
             help: None,
-            seen: Seen { extent: None, gpus: 0, engines: 0 },
+            seen: Seen { extent: None, gpus: 0, engines: 0, complete: false },
             panes,
             cursor_range: (1, 1),
         }
@@ -144,10 +145,6 @@ impl App {
             Event::Key(key) => Action::of(key).and_then(|(action, place)| self.act(action, place)),
             Event::Resize => Some(Effect::Repaint),
             Event::Interrupt => Some(Effect::Quit(Exit::Interrupted)),
-            Event::StreamEnded => {
-                self.timeline.ended();
-                None
-            }
             Event::CursorRange(columns, rows) => {
                 self.cursor_range = (columns.max(1), rows.max(1));
                 if let Some((column, row)) = self.view.cursor {
@@ -166,7 +163,7 @@ impl App {
     }
 
     fn tick(&mut self, now: Time, seen: Seen) {
-        self.timeline.tick(now, seen.extent, self.view.span_ms);
+        self.timeline.tick(now, seen.extent, seen.complete, self.view.span_ms);
         self.seen = seen;
         for (bits, chosen) in [(seen.gpus, &mut self.view.gpu), (seen.engines, &mut self.view.engine)] {
             // What was chosen before anything was seen may not exist.
@@ -238,7 +235,9 @@ impl App {
 
     fn vertical(&mut self, up: bool) {
         if let Some(line) = &mut self.help {
-            *line = if up { line.saturating_sub(1) } else { line.saturating_add(1).min(200) };
+            // No further than the last of its lines: actions, headings, panes.
+            let last = u16::try_from(ACTIONS.len() + 10 + self.panes).unwrap_or(u16::MAX);
+            *line = if up { line.saturating_sub(1) } else { (*line + 1).min(last) };
         } else if let Some((_, row)) = &mut self.view.cursor {
             *row = if up { (*row + 1).min(self.cursor_range.1 - 1) } else { row.saturating_sub(1) };
         }

@@ -6,7 +6,7 @@ use super::*;
 
 fn app() -> App {
     let mut app = App::new(Origin::Live, Time(100_000), 6);
-    let seen = Seen { extent: Some((Time(10_000), Time(100_000))), gpus: 0b101, engines: 0b10 };
+    let seen = Seen { extent: Some((Time(10_000), Time(100_000))), gpus: 0b101, engines: 0b10, complete: false };
     app.update(Event::Tick(Time(100_000), seen));
     app
 }
@@ -65,16 +65,19 @@ fn the_demo_is_offered_only_where_nothing_is() {
 
 fn any_event() -> impl Strategy<Value = Event> {
     let keys: Vec<Key> = ACTIONS.iter().flat_map(|s| s.keys.iter().copied()).collect();
-    let seen = (any::<u64>(), any::<u64>(), proptest::option::of((any::<u64>(), any::<u64>()))).prop_map(
-        |(gpus, engines, extent)| Seen { extent: extent.map(|(a, b)| (Time(a.min(b)), Time(a.max(b)))), gpus, engines },
-    );
+    let extent = proptest::option::of((any::<u64>(), any::<u64>()));
+    let seen = (any::<u64>(), any::<u64>(), extent, any::<bool>()).prop_map(|(gpus, engines, extent, complete)| Seen {
+        complete,
+        extent: extent.map(|(a, b)| (Time(a.min(b)), Time(a.max(b)))),
+        gpus,
+        engines,
+    });
     prop_oneof![
         8 => proptest::sample::select(keys).prop_map(Event::Key),
         1 => any::<char>().prop_map(|c| Event::Key(Key::Char(c))),
         2 => (any::<u64>(), seen).prop_map(|(now, seen)| Event::Tick(Time(now), seen)),
         1 => (any::<u16>(), any::<u16>()).prop_map(|(w, h)| Event::CursorRange(w, h)),
         1 => Just(Event::Resize),
-        1 => Just(Event::StreamEnded),
     ]
 }
 

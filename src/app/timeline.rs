@@ -35,12 +35,14 @@ pub struct Timeline {
     extent: Option<(Time, Time)>,
     /// When the newest data came in.
     arrived: Time,
+    /// Whether a recording has not been read far enough yet to be played from its start.
+    starting: bool,
 }
 
 impl Timeline {
     /// Starts at `now`, moving.
     pub const fn new(origin: Origin, now: Time) -> Self {
-        Self { origin, end: now, moving: true, speed: NORMAL, now, extent: None, arrived: now }
+        Self { origin, end: now, moving: true, speed: NORMAL, now, extent: None, arrived: now, starting: true }
     }
 
     /// Where the data come from.
@@ -84,21 +86,26 @@ impl Timeline {
         self.extent.map_or(self.end, |e| e.0)
     }
 
-    /// Time passed: the clock says `now` and there are data from `extent.0` to `extent.1`.
-    pub fn tick(&mut self, now: Time, extent: Option<(Time, Time)>, span_ms: u64) {
+    /// Time passed: the clock says `now`, there are data from `extent.0` to `extent.1`, and more will
+    /// come unless they are `complete`.
+    pub fn tick(&mut self, now: Time, extent: Option<(Time, Time)>, complete: bool, span_ms: u64) {
         let passed = now.since(self.now);
         self.now = now;
-        let started = self.extent.is_none();
         if extent.map(|e| e.1) != self.extent.map(|e| e.1) {
             self.arrived = now;
         }
         self.extent = extent;
-        if !self.plays() {
+        if self.origin == Origin::Stream && complete {
+            // What came in is a recording now.
+            (self.origin, self.starting) = (Origin::Recording, false);
+            self.end = self.end.min(self.edge());
+        } else if !self.plays() {
             if self.moving {
                 self.end = self.edge();
             }
-        } else if started {
+        } else if self.starting {
             self.to_start(span_ms);
+            self.starting = !complete && self.end < self.first() + span_ms;
         } else if self.moving {
             if self.origin == Origin::Demo && self.end >= self.edge() {
                 self.to_start(span_ms);
@@ -147,14 +154,6 @@ impl Timeline {
             self.speed = self.speed.saturating_add_signed(step).min(SPEEDS.len() - 1);
         }
     }
-
-    /// The stream ended: what came in is a recording now.
-    pub fn ended(&mut self) {
-        if self.origin == Origin::Stream {
-            self.origin = Origin::Recording;
-            self.end = self.end.min(self.edge());
-        }
-    }
 }
 
 #[cfg(test)]
@@ -166,11 +165,11 @@ mod tests {
     #[test]
     fn live_follows_now_until_scrolled_back() {
         let mut t = Timeline::new(Origin::Live, Time(100_000));
-        t.tick(Time(100_250), Some((Time(90_000), Time(100_200))), SPAN);
+        t.tick(Time(100_250), Some((Time(90_000), Time(100_200))), false, SPAN);
         assert_eq!(t.end(), Time(100_250));
         t.seek(-6000);
         assert!(!t.moving());
-        t.tick(Time(101_000), Some((Time(90_000), Time(101_000))), SPAN);
+        t.tick(Time(101_000), Some((Time(90_000), Time(101_000))), false, SPAN);
         assert_eq!(t.end(), Time(94_250));
         t.seek(60_000);
         assert!(t.moving() && t.end() == Time(101_000));
@@ -184,13 +183,15 @@ mod tests {
     fn a_recording_plays_at_its_speed_and_stops_at_its_end() {
         let data = Some((Time(1_000_000), Time(1_200_000)));
         let mut t = Timeline::new(Origin::Recording, Time(5));
-        t.tick(Time(5), data, SPAN);
+        t.tick(Time(5), Some((Time(1_000_000), Time(1_010_000))), false, SPAN);
+        assert_eq!(t.end(), Time(1_010_000), "still being read");
+        t.tick(Time(5), data, true, SPAN);
         assert_eq!(t.end(), Time(1_060_000));
         t.change_speed(1);
-        t.tick(Time(1005), data, SPAN);
+        t.tick(Time(1005), data, false, SPAN);
         assert_eq!(t.end(), Time(1_062_000));
-        t.tick(Time(9_001_005), data, SPAN);
-        t.tick(Time(9_002_005), data, SPAN);
+        t.tick(Time(9_001_005), data, false, SPAN);
+        t.tick(Time(9_002_005), data, false, SPAN);
         assert_eq!(t.end(), Time(1_200_000));
         t.pause(SPAN);
         t.pause(SPAN);
@@ -202,7 +203,7 @@ mod tests {
         let data = Some((Time(1_000_000), Time(1_100_000)));
         let mut t = Timeline::new(Origin::Demo, Time(0));
         for now in [0, 50_000, 50_250] {
-            t.tick(Time(now), data, SPAN);
+            t.tick(Time(now), data, false, SPAN);
         }
         assert_eq!(t.end(), Time(1_060_000));
     }
@@ -211,11 +212,11 @@ mod tests {
     fn a_stream_that_stalls_grows_old_and_ends_as_a_recording() {
         let data = Some((Time(7_000_000), Time(7_001_000)));
         let mut t = Timeline::new(Origin::Stream, Time(10));
-        t.tick(Time(1000), data, SPAN);
+        t.tick(Time(1000), data, false, SPAN);
         assert_eq!(t.end(), Time(7_001_000));
-        t.tick(Time(6000), data, SPAN);
+        t.tick(Time(6000), data, false, SPAN);
         assert_eq!(t.end(), Time(7_006_000));
-        t.ended();
+        t.tick(Time(6000), data, true, SPAN);
         assert_eq!((t.end(), t.origin()), (Time(7_001_000), Origin::Recording));
     }
 }

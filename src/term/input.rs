@@ -26,7 +26,7 @@ pub enum Input {
     Continued,
 }
 
-/// Reads keys and sizes from the terminal.
+/// Reads keys from the terminal.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -58,20 +58,23 @@ fn end_in_time(code: i32) {
     drop(thread::Builder::new().name("last-resort".to_owned()).spawn(watch));
 }
 
-/// Turns SIGTERM, SIGHUP and SIGINT into [`Event::Interrupt`], and SIGCONT into [`Input::Continued`].
+/// Turns SIGTERM, SIGHUP and SIGINT into [`Event::Interrupt`], SIGWINCH into [`Event::Resize`] and SIGCONT
+/// into [`Input::Continued`]. The terminal library reports changes of size too, but loses one that comes
+/// together with a key; the screen would stay torn until the next.
 ///
 /// # Errors
 /// When the system gives no thread.
 pub fn read_signals(to: Sender<Input>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Installed before this returns: a signal that comes right after it is not lost.
-    let (mut terminate, mut hang_up, mut interrupt, mut go_on) = {
+    let (mut terminate, mut hang_up, mut interrupt, mut go_on, mut resize) = {
         let _inside = runtime.enter();
         (
             signal(SignalKind::terminate())?,
             signal(SignalKind::hangup())?,
             signal(SignalKind::interrupt())?,
             signal(SignalKind::from_raw(libc::SIGCONT))?,
+            signal(SignalKind::window_change())?,
         )
     };
     let body = move || {
@@ -82,8 +85,9 @@ pub fn read_signals(to: Sender<Input>) -> std::io::Result<()> {
                     _ = hang_up.recv() => Input::App(Event::Interrupt),
                     _ = interrupt.recv() => Input::App(Event::Interrupt),
                     _ = go_on.recv() => Input::Continued,
+                    _ = resize.recv() => Input::App(Event::Resize),
                 };
-                if input != Input::Continued {
+                if input == Input::App(Event::Interrupt) {
                     end_in_time(INTERRUPTED);
                 }
                 if to.send(input).is_err() {
@@ -99,8 +103,8 @@ pub fn read_signals(to: Sender<Input>) -> std::io::Result<()> {
 fn translate(raw: &Raw) -> Option<Event> {
     match raw {
         Raw::Key(key) => translate_key(key).map(Event::Key),
-        Raw::Resize(..) => Some(Event::Resize),
-        Raw::Paste(_) | Raw::Mouse(_) | Raw::FocusGained | Raw::FocusLost => None,
+        // Sizes: see `read_signals`.
+        Raw::Resize(..) | Raw::Paste(_) | Raw::Mouse(_) | Raw::FocusGained | Raw::FocusLost => None,
     }
 }
 

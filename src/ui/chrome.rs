@@ -96,6 +96,33 @@ impl Line {
 const PROGRAM: &str = "Program";
 /// Whether a section's keys are named now.
 type Rank = fn(&str) -> bool;
+/// How a figure of the host is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Figure {
+    /// A percentage.
+    Share,
+    /// Bytes of all memory.
+    Memory,
+    /// Bytes.
+    Bytes,
+    /// Times a second.
+    Rate,
+    /// Share of the time in which some task waited (PSI).
+    Stalled,
+}
+
+/// The host's figures: label, rank (see [`Segment`]), kind, and the value above which they stand out.
+const HOST: [(Metric, &str, u8, Figure, f64); 8] = [
+    (Metric::CpuBusy, "CPU", 0, Figure::Share, f64::INFINITY),
+    (Metric::HostMemUsed, "memory", 1, Figure::Memory, f64::INFINITY),
+    (Metric::MajorFaults, "major faults", 2, Figure::Rate, 0.5),
+    (Metric::PsiMem, "stalled on memory", 3, Figure::Stalled, 5.0),
+    (Metric::PsiIo, "on IO", 3, Figure::Stalled, 20.0),
+    (Metric::PsiCpu, "on CPU", 3, Figure::Stalled, 50.0),
+    (Metric::TcpRetrans, "TCP retransmits", 4, Figure::Rate, 0.5),
+    (Metric::SwapUsed, "swap", 5, Figure::Bytes, f64::INFINITY),
+];
+
 /// Columns between two segments.
 const GAP: u16 = 2;
 
@@ -202,15 +229,16 @@ impl Chrome {
             Origin::Recording | Origin::Demo => {
                 let name = if time.origin() == Origin::Demo { "demo" } else { "replay" };
                 let (at, length) = (Position(time.end().since(time.first())), time.edge().since(time.first()));
-                let length = Position(length);
+                // "+" while it is still being read.
+                let (length, more) = (Position(length), if app.seen.complete { "" } else { "+" });
                 if app.seen.extent.is_none() {
                     line.add("", Role::Dim, 0, format_args!("{name}, nothing read yet"));
                 } else if !time.moving() {
-                    line.add(name, Role::Warn, 0, format_args!("paused {at} of {length}"));
-                } else if behind == 0 {
+                    line.add(name, Role::Warn, 0, format_args!("paused {at} of {length}{more}"));
+                } else if behind == 0 && app.seen.complete {
                     line.add(name, Role::Warn, 0, format_args!("ended {at} of {length}"));
                 } else {
-                    line.add(name, Role::Good, 0, format_args!("{at} of {length} ×{}", time.speed()));
+                    line.add(name, Role::Good, 0, format_args!("{at} of {length}{more} ×{}", time.speed()));
                 }
             }
         }
@@ -219,26 +247,32 @@ impl Chrome {
     fn host(&mut self, data: &Data, at: Time) {
         let line = &mut self.host;
         line.clear();
+        line.add("", Role::Dim, 0, format_args!("host"));
         let latest = |metric| data.latest(Subject::Host, metric, at).reading;
-        line.add("host  CPU", Role::Text, 0, format_args!("{}", Percent(latest(Metric::CpuBusy))));
-        let (used, total) = (Bytes(latest(Metric::HostMemUsed)), Bytes(latest(Metric::HostMemTotal)));
-        line.add("memory", Role::Text, 1, format_args!("{used} of {total}"));
-        let alarming = |reading: Reading, limit: f64| {
-            if reading.value().is_some_and(|v| v > limit) { Role::Warn } else { Role::Text }
-        };
-        let faults = latest(Metric::MajorFaults);
-        line.add("major faults", alarming(faults, 0.5), 2, format_args!("{}/s", Number(faults)));
-        let retrans = latest(Metric::TcpRetrans);
-        line.add("TCP retransmits", alarming(retrans, 0.5), 4, format_args!("{}/s", Number(retrans)));
-        // Stalled µs in each s; a percent is 10 000 of them.
-        let stalled = |metric| latest(metric).map(|us| us / 10_000.0);
-        for (label, metric, rank) in
-            [("stalled on memory", Metric::PsiMem, 3), ("on IO", Metric::PsiIo, 3), ("on CPU", Metric::PsiCpu, 3)]
-        {
-            let share = stalled(metric);
-            line.add(label, alarming(share, 10.0), rank, format_args!("{}", FinePercent(share)));
+        for &(metric, label, rank, figure, limit) in &HOST {
+            // A recording may hold only some of them.
+            if data.series(Subject::Host, metric).is_none() {
+                continue;
+            }
+            let reading = latest(metric);
+            // Stalled µs in each s; a percent is 10 000 of them.
+            let reading = if figure == Figure::Stalled { reading.map(|us| us / 10_000.0) } else { reading };
+            let role = if reading.value().is_some_and(|v| v > limit) { Role::Warn } else { Role::Text };
+            match figure {
+                Figure::Share | Figure::Stalled => {
+                    line.add(label, role, rank, format_args!("{}", FinePercent(reading)));
+                }
+                Figure::Bytes => line.add(label, role, rank, format_args!("{}", Bytes(reading))),
+                Figure::Memory => {
+                    let total = Bytes(latest(Metric::HostMemTotal));
+                    line.add(label, role, rank, format_args!("{} of {total}", Bytes(reading)));
+                }
+                Figure::Rate => line.add(label, role, rank, format_args!("{}/s", Number(reading))),
+            }
         }
-        line.add("swap", Role::Text, 5, format_args!("{}", Bytes(latest(Metric::SwapUsed))));
+        if line.used == 1 {
+            line.add("", Role::Dim, 0, format_args!("no figures yet"));
+        }
     }
 
     fn cost(&mut self, data: &Data, app: &App, cost: Cost) {

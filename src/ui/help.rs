@@ -11,39 +11,57 @@ use super::theme::{Role, Theme};
 
 /// Column at which the explanations start.
 const INDENT: u16 = 14;
+/// Least width of a column of the page.
+const COLUMN: u16 = 58;
 
-/// A cursor that writes lines downwards, the first `skip` of them unseen.
+/// Where the next line goes: down the first column of the page, then down the next.
 struct Page<'a> {
     buf: &'a mut Buffer,
     area: Rect,
+    theme: Theme,
     row: u16,
+    /// Lines at the top that are scrolled out.
     skip: u16,
 }
 
 impl Page<'_> {
-    /// A key or a name, and its explanation below one another when it is long.
-    fn entry(&mut self, theme: Theme, name: &str, text: &str) {
-        let width = self.area.width.saturating_sub(INDENT);
-        let rows = wrapped_rows(text, width).max(1);
-        // Lines above the top of the page are cut off as a whole entry: simple, and no line is torn.
-        if self.row >= self.skip && self.row - self.skip < self.area.height {
-            let y = self.row - self.skip;
-            put(self.buf, self.area, (1, y), theme.style(Role::Accent), format_args!("{name}"));
-            let area = self.area;
-            let room = Rect::new(area.x + INDENT.min(area.width), area.y + y, width, area.height - y);
-            put_wrapped(self.buf, room, theme.style(Role::Text), text);
-        }
-        self.row = self.row.saturating_add(rows);
+    const fn columns(&self) -> u16 {
+        if self.area.width < 2 * COLUMN { 1 } else { self.area.width / COLUMN }
     }
 
-    fn heading(&mut self, theme: Theme, text: &str) {
-        if self.row > 0 {
-            self.row += 1;
+    /// Room for the next `rows` lines, kept together; empty when they are not on the page.
+    fn room(&mut self, rows: u16) -> Rect {
+        let (columns, height) = (self.columns(), self.area.height);
+        if self.row >= self.skip && rows <= height {
+            let left = height - (self.row - self.skip) % height;
+            self.row = self.row.saturating_add(if rows > left { left } else { 0 });
         }
-        if self.row >= self.skip {
-            put(self.buf, self.area, (0, self.row - self.skip), theme.style(Role::Dim), format_args!("{text}"));
+        let at = self.row.checked_sub(self.skip).filter(|at| at / height < columns);
+        self.row = self.row.saturating_add(rows);
+        at.map_or(Rect::ZERO, |at| {
+            let width = self.area.width / columns;
+            let (x, y) = (at / height * width, at % height);
+            Rect::new(self.area.x + x, self.area.y + y, width.saturating_sub(1), rows.min(height - y))
+        })
+    }
+
+    /// A key or a name, and beside it its explanation.
+    fn entry(&mut self, name: &str, text: &str) {
+        let width = (self.area.width / self.columns()).saturating_sub(INDENT + 1);
+        let room = self.room(wrapped_rows(text, width).max(1));
+        put(self.buf, room, (1, 0), self.theme.style(Role::Accent), format_args!("{name}"));
+        let indent = INDENT.min(room.width);
+        let right = Rect { x: room.x + indent, width: room.width - indent, ..room };
+        put_wrapped(self.buf, right, self.theme.style(Role::Text), text);
+    }
+
+    fn heading(&mut self, text: &str) {
+        let first = self.row == 0;
+        let mut room = self.room(if first { 1 } else { 2 });
+        if !first && room.height > 1 {
+            room.y += 1;
         }
-        self.row += 1;
+        put(self.buf, room, (0, 0), self.theme.style(Role::Dim), format_args!("{text}"));
     }
 }
 
@@ -53,18 +71,18 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, panes: &[PaneSpec], firs
     if area.is_empty() {
         return;
     }
-    let mut page = Page { buf, area, row: 0, skip: first };
+    let mut page = Page { buf, area, theme, row: 0, skip: first };
     let mut section = "";
     for spec in ACTIONS {
         if spec.section != section {
             section = spec.section;
-            page.heading(theme, section);
+            page.heading(section);
         }
-        page.entry(theme, spec.label, spec.help);
+        page.entry(spec.label, spec.help);
     }
-    page.heading(theme, "How to read the panes");
+    page.heading("How to read the panes");
     for pane in panes {
-        page.entry(theme, pane.tab, pane.help);
+        page.entry(pane.tab, pane.help);
     }
 }
 
@@ -72,15 +90,37 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, panes: &[PaneSpec], firs
 mod tests {
     use super::*;
 
+    fn page(width: u16, height: u16, first: u16) -> String {
+        let area = Rect::new(0, 0, width, height);
+        let mut buf = Buffer::empty(area);
+        draw(&mut buf, area, Theme::MONO, super::super::panes::PANES, first);
+        buf.content
+            .chunks(usize::from(width))
+            .map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>() + "\n")
+            .collect()
+    }
+
+    /// The words of a text that stand on the page, in whatever lines.
+    fn holds(page: &str, text: &str) -> bool {
+        let words = |text: &str| text.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>();
+        let page = words(page);
+        words(text).iter().all(|word| page.contains(word))
+    }
+
     #[test]
     fn every_action_is_explained() {
-        let area = Rect::new(0, 0, 120, 80);
-        let mut buf = Buffer::empty(area);
-        draw(&mut buf, area, Theme::MONO, super::super::panes::PANES, 0);
-        let text: String = buf.content.iter().map(ratatui::buffer::Cell::symbol).collect();
-        for spec in ACTIONS {
-            assert!(text.contains(spec.label) && text.contains(spec.help), "{:?}", spec.action);
+        for page in [page(100, 100, 0), page(120, 32, 0)] {
+            for spec in ACTIONS {
+                assert!(holds(&page, spec.label) && holds(&page, spec.help), "{:?} on:\n{page}", spec.action);
+            }
         }
+    }
+
+    #[test]
+    fn a_small_page_is_scrolled() {
+        let last = ACTIONS[ACTIONS.len() - 1].help;
+        assert!(!page(100, 12, 0).contains(last));
+        assert!((0..60).any(|first| page(100, 12, first).contains(last)));
     }
 
     #[test]

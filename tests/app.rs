@@ -1,0 +1,233 @@
+//! The whole program in this process: a terminal in memory, keys from a script, time set by hand.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use warptop::app::{Event, Exit, Key, Origin};
+use warptop::model::{Batch, FactKey, ManualClock, Metric, SourceId, SourceState, Subject, Time};
+use warptop::runtime::{Inputs, Program, Session};
+use warptop::store::{Retention, Store};
+use warptop::term::input::Input;
+use warptop::ui::theme::Theme;
+
+const START: Time = Time(1_795_960_000_000);
+
+struct Rig {
+    program: Program<TestBackend>,
+    store: Arc<Store>,
+    clock: Arc<ManualClock>,
+    now: Time,
+}
+
+/// The program and the sender of its events.
+fn program(
+    columns: u16,
+    rows: u16,
+    clock: &Arc<ManualClock>,
+    store: &Arc<Store>,
+) -> (Program<TestBackend>, Sender<Input>) {
+    let (to, events) = channel();
+    let inputs = Inputs { clock: Arc::clone(clock) as _, events, suspend: || Ok(()), resume: || Ok(()) };
+    let terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+    let session = Session::on(Arc::clone(store), Origin::Live);
+    (Program::new(terminal, inputs, session, Theme::FULL), to)
+}
+
+impl Rig {
+    fn new(columns: u16, rows: u16) -> Self {
+        let (clock, store) = (Arc::new(ManualClock::at(START)), Arc::new(Store::new(Retention::HOUR)));
+        let (program, _) = program(columns, rows, &clock, &store);
+        Self { program, store, clock, now: START }
+    }
+
+    /// A second passes in which an H200 and an engine are read.
+    fn serve(&mut self, running: f64, waiting: f64) {
+        self.pass(1000);
+        let mut gpu = Batch::new(SourceId::Nvml, self.now, 1500);
+        gpu.fact(Subject::Gpu(0), FactKey::Name, "NVIDIA H200");
+        gpu.push(Subject::Gpu(0), Metric::SmActive, 81.0);
+        gpu.push(Subject::Gpu(0), Metric::DramActive, 46.0);
+        gpu.state = Some(SourceState::Ok);
+        self.store.push(&gpu);
+        let mut engine = Batch::new(SourceId::Engine(0), self.now, 3500);
+        engine.fact(Subject::Engine(0), FactKey::Url, "http://127.0.0.1:8000");
+        engine.fact(Subject::Engine(0), FactKey::Kind, "vllm");
+        engine.push(Subject::Engine(0), Metric::RequestsRunning, running);
+        engine.push(Subject::Engine(0), Metric::RequestsWaiting, waiting);
+        engine.state = Some(SourceState::Ok);
+        self.store.push(&engine);
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now = self.now + ms;
+        self.clock.set(self.now);
+    }
+
+    /// Presses keys and draws after each; says how the program ended, if it did.
+    fn press(&mut self, keys: &[Key]) -> Option<Exit> {
+        for &key in keys {
+            let exit = self.program.take(Input::App(Event::Key(key))).unwrap();
+            if exit.is_some() {
+                return exit;
+            }
+            self.program.frame().unwrap();
+        }
+        None
+    }
+
+    fn type_keys(&mut self, keys: &str) -> Option<Exit> {
+        let keys: Vec<_> = keys.chars().map(Key::Char).collect();
+        self.press(&keys)
+    }
+
+    fn rows(&mut self) -> Vec<String> {
+        self.program.frame().unwrap();
+        let buffer = self.program.terminal().backend().buffer();
+        let width = usize::from(buffer.area.width).max(1);
+        buffer.content.chunks(width).map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect()).collect()
+    }
+
+    fn shows(&mut self, words: &[&str]) {
+        let screen = self.rows().join("\n");
+        for word in words {
+            assert!(screen.contains(word), "no '{word}' on:\n{screen}");
+        }
+    }
+
+    fn lacks(&mut self, word: &str) {
+        let screen = self.rows().join("\n");
+        assert!(!screen.contains(word), "'{word}' on:\n{screen}");
+    }
+}
+
+#[test]
+fn the_header_says_what_runs_where_and_how_old_it_is() {
+    for (columns, rows) in [(120, 35), (80, 24)] {
+        let mut rig = Rig::new(columns, rows);
+        rig.serve(128.0, 40.0);
+        rig.pass(200);
+        let header = rig.rows()[0].clone();
+        for word in ["H200 ×1", "vllm", ":8000", "128 run", "40 wait", "live 0.2 s ago"] {
+            assert!(header.contains(word), "no '{word}' in: {header}");
+        }
+        rig.pass(60_000);
+        let header = rig.rows()[0].clone();
+        assert!(header.contains("60 s ago") && header.contains("stale run"), "{header}");
+    }
+}
+
+#[test]
+fn a_pause_holds_the_moment_while_data_come_in() {
+    let mut rig = Rig::new(120, 35);
+    for waiting in 0..30 {
+        rig.serve(8.0, f64::from(waiting));
+    }
+    rig.shows(&["29 wait"]);
+    rig.type_keys(" ");
+    rig.serve(8.0, 99.0);
+    rig.pass(500);
+    rig.shows(&["29 wait", "paused 1.5 s before now"]);
+    // A tenth of a minute back, twice; then on to now.
+    rig.type_keys("hh");
+    rig.shows(&["17 wait", "paused 13 s before now"]);
+    rig.press(&[Key::End]);
+    rig.shows(&["99 wait", "live"]);
+}
+
+#[test]
+fn a_source_that_fails_says_so_and_the_rest_goes_on() {
+    let mut rig = Rig::new(80, 24);
+    rig.serve(1.0, 0.0);
+    let mut failed = Batch::new(SourceId::Engine(0), rig.now + 1000, 3500);
+    failed.state = Some(SourceState::Failed("http://127.0.0.1:8000: connection refused; is the server up?".into()));
+    rig.pass(1000);
+    rig.store.push(&failed);
+    rig.shows(&["connection refused; is the server up?", "failed run", "H200", "live 1.0 s ago"]);
+    rig.serve(3.0, 0.0);
+    rig.lacks("connection refused");
+}
+
+#[test]
+fn where_nothing_is_the_demo_is_one_key_away() {
+    let mut rig = Rig::new(100, 30);
+    let mut absent = Batch::new(SourceId::Nvml, START, 3500);
+    absent.state = Some(SourceState::Absent("no NVIDIA driver here: libnvidia-ml.so.1 is not installed".into()));
+    rig.store.push(&absent);
+    rig.shows(&["no NVIDIA driver here", "d plays the demo", "d demo"]);
+    rig.type_keys("d");
+    // Read by another thread.
+    for _ in 0..3000 {
+        rig.pass(1);
+        if rig.rows()[0].contains("of 3:2") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    rig.shows(&["H200", "vLLM", "demo 1:0"]);
+    rig.lacks("d plays the demo");
+    assert_eq!(rig.type_keys("q"), Some(Exit::Asked));
+}
+
+#[test]
+fn every_key_on_every_size_is_survived_and_q_ends_it() {
+    for (columns, rows) in [(0, 0), (1, 1), (10, 3), (39, 8), (40, 8), (79, 24), (80, 24), (120, 35), (250, 70)] {
+        let mut rig = Rig::new(columns, rows);
+        rig.serve(5.0, 1.0);
+        for spec in warptop::app::ACTIONS.iter().filter(|s| s.action != warptop::app::Action::Quit) {
+            for &key in spec.keys {
+                assert_eq!(rig.press(&[key]), None, "{key} at {columns}x{rows}");
+            }
+        }
+        assert_eq!(rig.type_keys("q"), Some(Exit::Asked));
+    }
+}
+
+#[test]
+fn the_size_may_change_between_any_two_frames() {
+    let mut rig = Rig::new(80, 24);
+    rig.serve(5.0, 1.0);
+    for i in 0..300_u16 {
+        rig.program.terminal_mut().backend_mut().resize(i * 37 % 160, i * 11 % 50);
+        rig.press(&[[Key::Tab, Key::Char('z'), Key::Char('?'), Key::Char('c')][usize::from(i % 4)]]);
+    }
+}
+
+#[test]
+fn small_screens_get_bare_numbers() {
+    let mut rig = Rig::new(30, 4);
+    rig.serve(7.0, 2.0);
+    rig.shows(&["SM 81 %", "DRAM 46 %", "run 7", "wait 2"]);
+}
+
+#[test]
+fn the_loop_ends_by_key_by_signal_and_when_nobody_is_left_to_speak() {
+    let clock = Arc::new(ManualClock::at(START));
+    let store = Arc::new(Store::new(Retention::HOUR));
+    let ends = |inputs: &[Input]| {
+        let (mut program, to) = program(80, 24, &clock, &store);
+        for &input in inputs {
+            to.send(input).unwrap();
+        }
+        drop(to);
+        program.run().unwrap()
+    };
+    let key = |key| Input::App(Event::Key(key));
+    assert_eq!(ends(&[key(Key::Char('?')), Input::Continued, key(Key::Ctrl('z')), key(Key::Char('q'))]), Exit::Asked);
+    assert_eq!(ends(&[key(Key::Ctrl('c'))]), Exit::Asked);
+    assert_eq!(ends(&[Input::App(Event::Interrupt)]), Exit::Interrupted);
+    assert_eq!(ends(&[key(Key::Tab)]), Exit::Interrupted);
+}
+
+#[test]
+fn the_help_lists_every_key() {
+    let mut rig = Rig::new(110, 70);
+    rig.type_keys("?");
+    let screen = rig.rows().join("\n");
+    for spec in warptop::app::ACTIONS {
+        assert!(screen.contains(spec.label) && screen.contains(spec.help), "{:?} on:\n{screen}", spec.action);
+    }
+}

@@ -1,0 +1,78 @@
+//! The command line: exit codes and words.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+use std::process::{Command, Output, Stdio};
+
+fn run(args: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(env!("CARGO_BIN_EXE_warptop")).args(args).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+/// Checks the exit code, that nothing went to standard output, and that the message holds each word.
+fn refused(args: &[&str], code: i32, words: &[&str]) {
+    let (got, stdout, stderr) = run(args);
+    assert_eq!((got, stdout.as_str()), (code, ""), "{args:?}: {stderr}");
+    for word in words {
+        assert!(stderr.contains(word), "{args:?}: no '{word}' in: {stderr}");
+    }
+}
+
+#[test]
+fn wrong_use_is_2_and_says_what_is_allowed() {
+    for interval in ["99ms", "11s", "0s", "-1s", "5", "fast", "", "1e9h", "NaNs", "100"] {
+        refused(&[&format!("--interval={interval}")], 2, &["--interval", "100ms to 10s"]);
+    }
+    refused(&["--frobnicate"], 2, &["--frobnicate"]);
+    refused(&["dance"], 2, &["dance"]);
+    refused(&["--color", "mauve"], 2, &["auto", "always", "never"]);
+    refused(&["record"], 2, &["--output"]);
+    refused(&["record", "-o", "x", "--duration", "5"], 2, &["ms, s, min or h"]);
+}
+
+#[test]
+fn a_recording_is_not_read_from_the_machine() {
+    refused(&["demo", "--engine", "http://127.0.0.1:1"], 2, &["--engine", "leave it out"]);
+    refused(&["replay", "x", "--interval", "1s"], 2, &["--interval", "leave it out"]);
+}
+
+#[test]
+fn no_terminal_is_2_and_points_to_the_snapshot() {
+    refused(&[], 2, &["standard output is not a terminal", "warptop snapshot --json"]);
+    refused(&["demo"], 2, &["standard output is not a terminal", "warptop snapshot --json"]);
+}
+
+#[test]
+fn a_recording_that_is_none_is_1() {
+    refused(&["replay", "/no/such/file"], 1, &["/no/such/file", "No such file"]);
+    refused(&["replay", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], 1, &["Cargo.toml"]);
+    // Nothing comes through the pipe.
+    refused(&["replay", "-"], 1, &["standard input"]);
+}
+
+#[test]
+fn help_states_the_memory_bound_and_the_exit_codes() {
+    let (code, help, _) = run(&["--help"]);
+    assert_eq!(code, 0);
+    for word in ["MiB for 8 and 8", "Exit codes", "100ms to 10s", "demo", "replay", "record"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+    assert!(!help.contains("test-panic"));
+    let (code, version, _) = run(&["--version"]);
+    assert_eq!((code, version.trim()), (0, concat!("warptop ", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn a_recording_of_this_machine_holds_this_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("here.jsonl.gz");
+    let args = ["record", "--no-discover", "--duration", "1200ms", "-o", file.to_str().unwrap()];
+    let (code, stdout, stderr) = run(&args);
+    assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
+    assert!(stderr.contains("recorded"), "{stderr}");
+    let reader = warptop::sampler::replay::Input::File(file.clone()).open().unwrap();
+    assert!(reader.into_iter().any(|batch| batch.source == warptop::model::SourceId::Host));
+    refused(&args, 1, &["exists already", "another name"]);
+}

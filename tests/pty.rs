@@ -1,0 +1,288 @@
+//! The real binary on a real terminal: how it starts, and what it leaves behind however it ends.
+//!
+//! Each step waits until the screen satisfies a named condition; nothing passes by having waited.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::num::NonZeroU16;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, SlavePty, native_pty_system};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Steps of 10 ms that a condition may take to come true: far more than it ever should.
+const PATIENCE: u32 = 3000;
+
+/// A terminal with a program in it.
+struct Session {
+    master: Box<dyn MasterPty + Send>,
+    /// Kept open, so that the terminal's modes can be read after the program has ended.
+    _slave: Box<dyn SlavePty + Send>,
+    child: Box<dyn Child + Send + Sync>,
+    input: Box<dyn Write + Send>,
+    screen: Arc<Mutex<vt100::Parser>>,
+    raw: Arc<Mutex<Vec<u8>>>,
+    modes_before: String,
+}
+
+fn size(columns: u16, rows: u16) -> PtySize {
+    PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 }
+}
+
+fn some(n: u16) -> NonZeroU16 {
+    NonZeroU16::new(n).unwrap()
+}
+
+fn warptop(args: &[&str]) -> CommandBuilder {
+    let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_warptop"));
+    command.args(args);
+    command
+}
+
+fn modes(master: &dyn MasterPty) -> String {
+    format!("{:?}", master.get_termios().unwrap())
+}
+
+impl Session {
+    fn start(mut command: CommandBuilder, columns: u16, rows: u16) -> Self {
+        for name in ["NO_COLOR", "CLICOLOR_FORCE", "LC_ALL", "LC_CTYPE"] {
+            command.env_remove(name);
+        }
+        command.env("LANG", "C.UTF-8");
+        command.env("RUST_BACKTRACE", "0");
+        if command.get_env("TERM").is_none_or(|term| term != "dumb") {
+            command.env("TERM", "xterm-256color");
+        }
+        let pair = native_pty_system().openpty(size(columns, rows)).unwrap();
+        let modes_before = modes(&*pair.master);
+        let child = pair.slave.spawn_command(command).unwrap();
+        let parser = vt100::Parser::new(some(rows), some(columns), 0);
+        Self {
+            input: pair.master.take_writer().unwrap(),
+            master: pair.master,
+            _slave: pair.slave,
+            child,
+            screen: Arc::new(Mutex::new(parser)),
+            raw: Arc::default(),
+            modes_before,
+        }
+    }
+
+    /// Lets the terminal take what the program writes.
+    fn read(self) -> Self {
+        let mut reader = self.master.try_clone_reader().unwrap();
+        let (screen, raw) = (Arc::clone(&self.screen), Arc::clone(&self.raw));
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(n @ 1..) = reader.read(&mut bytes) {
+                screen.lock().unwrap().process(&bytes[..n]);
+                raw.lock().unwrap().extend_from_slice(&bytes[..n]);
+            }
+        });
+        self
+    }
+
+    fn live(args: &[&str], columns: u16, rows: u16) -> Self {
+        let session = Self::start(warptop(args), columns, rows).read();
+        session.wait("the first frame", |screen| screen.contents().contains("live"));
+        session
+    }
+
+    fn wait(&self, what: &str, holds: impl Fn(&vt100::Screen) -> bool) {
+        for _ in 0..PATIENCE {
+            if holds(self.screen.lock().unwrap().screen()) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{what} did not come; the screen:\n{}", self.contents());
+    }
+
+    fn contents(&self) -> String {
+        self.screen.lock().unwrap().screen().contents()
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.input.write_all(keys.as_bytes()).unwrap();
+        self.input.flush().unwrap();
+    }
+
+    fn resize(&self, columns: u16, rows: u16) {
+        self.screen.lock().unwrap().set_size(some(rows), some(columns));
+        self.master.resize(size(columns, rows)).unwrap();
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.process_id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+
+    fn ended(&mut self) -> ExitStatus {
+        for _ in 0..PATIENCE {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it did not end; the screen:\n{}", self.contents());
+    }
+
+    /// Waits for the end and checks the exit code and that the terminal is as it was.
+    fn ends(&mut self, code: u32) {
+        assert_eq!(self.ended().exit_code(), code, "{}", self.contents());
+        self.wait("the terminal as it was", |screen| {
+            !screen.alternate_screen() && !screen.hide_cursor() && !screen.bracketed_paste()
+        });
+        assert_eq!(modes(&*self.master), self.modes_before);
+        let raw = String::from_utf8_lossy(&self.raw.lock().unwrap()).into_owned();
+        let last = |sequence: &str| raw.rfind(sequence);
+        assert!(last("\x1b[?2026l") >= last("\x1b[?2026h"), "a frame was left open");
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Already gone, as a rule.
+        drop(self.child.kill());
+    }
+}
+
+#[test]
+fn starts_and_quits_with_the_terminal_as_it_was() {
+    let mut session = Session::live(&[], 120, 35);
+    assert_ne!(modes(&*session.master), session.modes_before, "raw while it runs");
+    session.wait("the alternate screen without a cursor", |s| s.alternate_screen() && s.hide_cursor());
+    session.wait("the host's figures", |s| s.contents().contains("memory"));
+    session.press("?");
+    session.wait("the help", |s| s.contents().contains("Leave. Ctrl-C does the same."));
+    session.press("q");
+    session.ends(0);
+}
+
+#[test]
+fn any_size_is_drawn_and_survived() {
+    let mut session = Session::live(&[], 80, 24);
+    for (columns, rows) in [(10, 3), (200, 60), (1, 1), (40, 10), (39, 7), (120, 35), (300, 5), (5, 90), (80, 24)] {
+        session.resize(columns, rows);
+        session.press("\t");
+    }
+    session.wait("the full header again", |s| s.contents().contains("live") && s.contents().contains("quit"));
+    for (columns, rows) in [(10, 3), (40, 10)] {
+        session.resize(columns, rows);
+        let wanted = if columns == 10 { "CPU" } else { "live" };
+        session.wait("something on a small screen", |s| s.contents().contains(wanted));
+    }
+    session.press("q");
+    session.ends(0);
+}
+
+#[test]
+fn a_resize_storm_ends_in_a_whole_screen() {
+    let mut session = Session::live(&[], 80, 24);
+    for i in 0..200_u16 {
+        session.resize(20 + i * 7 % 150, 5 + i * 3 % 50);
+    }
+    session.resize(100, 30);
+    session.wait("header and footer", |s| {
+        let rows: Vec<_> = s.rows(0, 100).collect();
+        rows[0].contains("live") && rows[29].contains("quit")
+    });
+    session.press("\x03");
+    session.ends(0);
+}
+
+#[test]
+fn signals_end_it() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut session = Session::live(&[], 80, 24);
+        session.signal(signal);
+        session.ends(130);
+    }
+}
+
+#[test]
+fn a_panic_gives_the_terminal_back_and_says_why() {
+    for place in ["draw", "thread"] {
+        let mut session = Session::start(warptop(&["--test-panic", place]), 80, 24).read();
+        session.ends(101);
+        session.wait("the message", |s| s.contents().contains("asked to fail"));
+    }
+}
+
+#[test]
+fn a_terminal_that_takes_nothing_does_not_keep_it() {
+    // Nobody reads: the first frames fill the terminal's buffer and the main loop hangs in a write.
+    let mut session = Session::start(warptop(&["demo"]), 300, 90);
+    let stuck = |session: &Session| modes(&*session.master) != session.modes_before;
+    for _ in 0..PATIENCE {
+        if stuck(&session) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(stuck(&session), "never took the terminal over");
+    session.signal(Signal::TERM);
+    assert_eq!(session.ended().exit_code(), 130);
+    assert_eq!(modes(&*session.master), session.modes_before);
+}
+
+#[test]
+fn ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_again() {
+    let mut shell = CommandBuilder::new("bash");
+    shell.args(["--noprofile", "--norc", "-i"]);
+    let mut session = Session::start(shell, 100, 30).read();
+    let mut line = String::new();
+    writeln!(line, "PS1='$ '; '{}'; echo code=$?", env!("CARGO_BIN_EXE_warptop")).unwrap();
+    session.press(&line);
+    session.wait("the first frame", |s| s.alternate_screen() && s.contents().contains("live"));
+    session.press("\x1a");
+    session.wait("the shell", |s| !s.alternate_screen() && !s.hide_cursor() && s.contents().contains("Stopped"));
+    session.press("fg\n");
+    session.wait("the screen again", |s| s.alternate_screen() && s.contents().contains("live"));
+    session.press("q");
+    session.wait("the shell again", |s| !s.alternate_screen() && s.contents().ends_with("$ "));
+    session.press("exit\n");
+    session.ended();
+}
+
+#[test]
+fn ctrl_z_without_a_shell_is_survived() {
+    let mut session = Session::live(&[], 80, 24);
+    session.press("\x1a");
+    session.press("?");
+    session.wait("the help", |s| s.alternate_screen() && s.contents().contains("Next pane"));
+    session.press("q");
+    session.ends(0);
+}
+
+#[test]
+fn pasted_text_is_no_command() {
+    let mut session = Session::live(&[], 80, 24);
+    session.press("\x1b[200~qqq\x1b[201~?");
+    session.wait("the help", |s| s.contents().contains("Next pane"));
+    session.press("q");
+    session.ends(0);
+}
+
+#[test]
+fn the_demo_is_one_key_away() {
+    let mut session = Session::start(warptop(&["demo"]), 120, 35).read();
+    session.wait("the recorded machine", |s| s.contents().contains("H200") && s.contents().contains("demo"));
+    session.press(" ");
+    session.wait("the pause", |s| s.contents().contains("paused"));
+    session.press("q");
+    session.ends(0);
+}
+
+#[test]
+fn a_dumb_terminal_is_told_what_to_do() {
+    let mut command = warptop(&[]);
+    command.env("TERM", "dumb");
+    let mut session = Session::start(command, 120, 24).read();
+    session.ends(2);
+    session.wait("the words", |s| s.contents().contains("TERM=dumb") && s.contents().contains("snapshot --json"));
+}
