@@ -1,4 +1,4 @@
-//! What leaves the screen: buffers as pictures.
+//! What leaves the program: buffers as pictures, readings as JSON.
 //!
 //! It must not know where data come from. Invariant: the same input gives the same bytes.
 

@@ -250,3 +250,83 @@ impl Work {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::TrySendError;
+
+    use super::*;
+    use crate::model::SourceId;
+
+    /// Takes this many bytes and then gives this error.
+    struct Full(usize, ErrorKind);
+
+    impl Write for Full {
+        fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(buf.len()).ok_or(io::Error::from(self.1))?;
+            Ok(buf.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Takes the header, then hangs until the other end is dropped.
+    struct Hung(usize, Receiver<()>);
+
+    impl Write for Hung {
+        fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+            self.0 += buf.len();
+            if self.0 > 1000 {
+                drop(self.1.recv());
+            }
+            Ok(buf.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn start(out: impl Write + Send + 'static) -> Recorder {
+        let header = Header::new(Time(0), "gpu-07", 250);
+        Recorder::to(Box::new(out), &Output::File("a.jsonl.gz".into()), &header).unwrap()
+    }
+
+    fn ended(out: Full) -> String {
+        let recorder = start(out);
+        let tap = recorder.tap();
+        for t in 0.. {
+            // Each batch asks for a sync; the thread ends at the first that cannot be written.
+            if tap.send(Batch::new(SourceId::Host, Time(t * 1000), 1)).is_err() {
+                break;
+            }
+        }
+        let error = recorder.finish().unwrap_err().to_string();
+        assert!(error.contains("batches"), "{error}");
+        error
+    }
+
+    #[test]
+    fn a_disk_that_fills_and_a_pipe_that_closes_are_told_apart() {
+        assert!(ended(Full(2000, ErrorKind::StorageFull)).starts_with("cannot write on to 'a.jsonl.gz'"));
+        assert!(ended(Full(2000, ErrorKind::BrokenPipe)).starts_with("the reader of the pipe has gone"));
+    }
+
+    #[test]
+    fn an_output_that_hangs_makes_nobody_wait() {
+        let (let_go, hung) = sync_channel(0);
+        let recorder = start(Hung(0, hung));
+        let tap = recorder.tap();
+        let mut refused = false;
+        for t in 0..100 * QUEUE as u64 {
+            refused = matches!(tap.try_send(Batch::new(SourceId::Host, Time(t * 1000), 1)), Err(TrySendError::Full(_)));
+            if refused {
+                break;
+            }
+        }
+        assert!(refused, "the queue is bounded");
+        assert!(!recorder.is_over());
+        drop(let_go);
+        assert!(recorder.finish().is_ok());
+    }
+}

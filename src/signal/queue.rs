@@ -20,6 +20,7 @@ const LASTING: f64 = 0.8;
 /// KV usage from which the pool is what requests wait for.
 const KV_FULL: f64 = 85.0;
 
+const PASSING: &str = "Bursts wait for a step or two: no harm while the tail of TTFT is fine.";
 const FULL: &str = "Requests wait for KV blocks: give the pool more memory (--gpu-memory-utilization), quantise the KV \
                     cache, or add a replica.";
 const ROOM: &str = "Requests wait although KV blocks are free: the limit on running requests (--max-num-seqs) or on \
@@ -41,7 +42,6 @@ fn of_engine(data: &Data, engine: u8, window: Window) -> Option<Finding> {
     if waiting == 0.0 && queued == 0 {
         return Some(Finding { level: Level::Ok, evidence: format!("{label}nobody waits"), advice: "" });
     }
-    let level = if waiting > 0.0 && share >= LASTING { Level::Act } else { Level::Watch };
     let running = figure(data.latest(subject, Metric::RequestsRunning, window.end).reading);
     let kv = data.latest(subject, Metric::KvUsage, window.end).reading;
     let evidence = format!(
@@ -50,5 +50,11 @@ fn of_engine(data: &Data, engine: u8, window: Window) -> Option<Finding> {
         figure(kv)
     );
     let full = matches!(kv, Reading::Value(usage) if usage >= KV_FULL);
-    Some(Finding { level, evidence, advice: if full { FULL } else { ROOM } })
+    let lasts = waiting > 0.0 && share >= LASTING;
+    let (level, advice) = match (lasts, full) {
+        (false, _) => (Level::Watch, PASSING),
+        (true, false) => (Level::Act, ROOM),
+        (true, true) => (Level::Act, FULL),
+    };
+    Some(Finding { level, evidence, advice })
 }
