@@ -209,17 +209,9 @@ fn counters_are_totals_and_each_class_has_its_validity() {
     run.stop.stop();
     let batches: Vec<_> = run.batches.try_iter().collect();
     assert!(batches.iter().all(|batch| batch.source == SourceId::Nvml));
-    let of = |metric| {
-        let (batch, sample) = batches
-            .iter()
-            .find_map(|batch| {
-                let sample = batch.samples.iter().find(|s| s.subject == Subject::Gpu(0) && s.metric == metric)?;
-                Some((batch, sample))
-            })
-            .unwrap();
-        (sample.reading, batch.valid_ms)
-    };
-    assert_eq!(of(Metric::ThrottledPowerCap), (Reading::Value(28_227.811_776), 1500));
+    let of = |metric| first(&batches, metric);
+    assert_eq!(of(Metric::Power), (Reading::Value(641.265), 1500));
+    assert_eq!(of(Metric::ThrottledPowerCap).0, Reading::Value(28_227.811_776));
     assert_eq!(of(Metric::ThrottledSyncBoost).0, Reading::Value(0.0));
     assert_eq!(of(Metric::ThrottledSwThermal).0, Reading::Value(1.0), "the field's new number");
     assert_eq!(of(Metric::ThrottledHwThermal).0, Reading::Value(2.5));
@@ -229,16 +221,33 @@ fn counters_are_totals_and_each_class_has_its_validity() {
     assert_eq!(of(Metric::TempSlowdown).1, Batch::FOREVER);
 }
 
+/// The first reading of GPU 0's metric as the sampler handed it on, and how long it is valid.
+fn first(batches: &[Batch], metric: Metric) -> (Reading, u32) {
+    let find = |batch: &Batch| {
+        let sample = batch.samples.iter().find(|s| s.subject == Subject::Gpu(0) && s.metric == metric)?;
+        Some((sample.reading, batch.valid_ms))
+    };
+    batches.iter().find_map(find).unwrap()
+}
+
+#[test]
+fn counters_that_are_dear_are_read_once_a_second() {
+    let fake = Fake::new(&["FIELDS_US=2000"]);
+    let run = Run::new(&fake.library);
+    run.until_read(0);
+    let batches: Vec<_> = run.batches.try_iter().collect();
+    assert_eq!(first(&batches, Metric::ThrottledPowerCap), (Reading::Value(28_227.811_776), 3500));
+    assert_eq!(first(&batches, Metric::ThrottledPowerBrake).0, Reading::Missing(Why::Unsupported));
+}
+
 #[test]
 fn an_older_driver_counts_throttled_time_as_violations() {
     let fake = Fake::new(&["OLD_DRIVER", "DRIVER=\"470.1\""]);
     let run = Run::new(&fake.library);
     run.until_read(0);
-    let total = |metric| {
-        let mut samples = run.batches.try_iter().flat_map(|batch| batch.samples);
-        samples.find(|s| s.subject == Subject::Gpu(0) && s.metric == metric).unwrap().reading
-    };
-    assert_eq!(total(Metric::ThrottledPowerCap), Reading::Value(7000.0));
+    let batches: Vec<_> = run.batches.try_iter().collect();
+    assert_eq!(first(&batches, Metric::ThrottledPowerCap).0, Reading::Value(7000.0));
+    assert_eq!(first(&batches, Metric::ThrottledSwThermal).0, Reading::Value(8000.0));
     assert_eq!(run.latest(0, Metric::ThrottledHwThermal), Reading::Missing(Why::Unsupported));
 }
 

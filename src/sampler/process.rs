@@ -214,14 +214,15 @@ fn command(process: &Process, stat: &Stat) -> Arc<str> {
 }
 
 /// The words of a `/proc/PID/cmdline`. A process that has set its own title leaves one word of it.
-pub(super) fn words(cmdline: &[u8]) -> Vec<String> {
+fn words(cmdline: &[u8]) -> Vec<String> {
     let words = cmdline.split(|&b| b == 0).filter(|word| !word.is_empty());
     words.map(|word| String::from_utf8_lossy(word).trim().to_owned()).collect()
 }
 
 /// Whether a command line, as words, is that of a serving engine: the program itself, or the module or
-/// script that an interpreter runs. A shell or an editor that merely names one is none.
-pub(crate) fn looks_like_engine(words: &[impl AsRef<str>]) -> bool {
+/// script that an interpreter runs. A shell or an editor that merely names one is none: what the search
+/// for endpoints finds is asked before it is believed, a row of the table is not.
+fn looks_like_engine(words: &[impl AsRef<str>]) -> bool {
     /// Programs, scripts and module paths; `true`: only with a serving verb after it.
     const ENGINES: &[(&str, bool)] = &[
         ("vllm", true),

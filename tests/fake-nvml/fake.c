@@ -8,7 +8,7 @@
  *   NO_GPM, GPM_NAN, GPM_DENIED, GPM_UNIT
  *   NO_MEMORY          memory information is refused (GB10)
  *   OLD_DRIVER         throttled time only as violation times; NEW_DRIVER: no nvmlDeviceGetTemperature
- *   SLOW_US            what a utilisation query takes
+ *   SLOW_US, FIELDS_US what a query of utilisation, of field values takes
  * Control files: `hang` holds a query of GPU 1 until it is removed, `lost` takes GPU 1 away,
  * `init` makes nvmlInit_v2 fail with a version mismatch.
  * Notes: `forbidden`, when something is called that must not be; `gpm-gap`, when two samples are too close. */
@@ -34,6 +34,9 @@
 #endif
 #ifndef SLOW_US
 #define SLOW_US 0
+#endif
+#ifndef FIELDS_US
+#define FIELDS_US 0
 #endif
 
 enum { OK = 0, INVALID = 2, REFUSED = 3, DENIED = 4, TOO_SMALL = 7, LOST = 15, MISMATCH = 18, DEPRECATED = 26 };
@@ -167,6 +170,7 @@ int nvmlDeviceGetRemappedRows(Gpu *gpu, u32 *correctable, u32 *uncorrectable, u3
 
 /* Counters in ns. The thermal ones have moved with driver 580.82. */
 int nvmlDeviceGetFieldValues(Gpu *gpu, int count, Field *fields) {
+    if (FIELDS_US) usleep(FIELDS_US);
     GATE(gpu);
     for (int i = 0; i < count; i++) {
         Field *field = &fields[i];

@@ -14,7 +14,7 @@ use nvml_wrapper::struct_wrappers::device::{FieldValueSample, ProcessInfo};
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id;
 
-use crate::model::{Batch, Clock, FactKey, GpuProcess, Metric, Reading, Subject, Why, gpu_specs, text};
+use crate::model::{Batch, Clock, FactKey, GpuProcess, Metric, Reading, SourceId, Subject, Why, gpu_specs, text};
 
 use super::gpm::{self, Gpm};
 use super::raw;
@@ -27,8 +27,15 @@ pub(super) struct Gpu {
     device: Device<'static>,
     gpm: Option<Gpm>,
     throttled: [Throttled; 5],
+    /// Reading the counters of throttled time takes so long that once a second is often enough. They are
+    /// exact at any rate.
+    throttled_is_dear: bool,
     health: Health,
 }
+
+/// Counters of throttled time that take longer than this are dear, µs. The violation times of an H200 take
+/// 700 µs each.
+const DEAR_US: u64 = 500;
 
 /// What reading it has shown.
 #[derive(Debug, Default)]
@@ -81,7 +88,7 @@ impl Gpu {
     pub(super) fn new(index: u8, device: Device<'static>) -> Self {
         let name = device.name().map_or_else(|_| "GPU".to_owned(), |name| text::clean(&name));
         let gpm = device.gpm_support().unwrap_or(false).then(Gpm::default);
-        Self { index, name, device, gpm, throttled: THROTTLED, health: Health::default() }
+        Self { index, name, device, gpm, throttled: THROTTLED, throttled_is_dear: false, health: Health::default() }
     }
 
     /// What reading it has shown so far.
@@ -95,7 +102,7 @@ impl Gpu {
     }
 
     /// What never changes: name, maxima, thresholds. Once: a maximum clock alone takes 1.3 ms.
-    pub(super) fn once(&mut self, batch: &mut Batch) {
+    pub(super) fn once(&mut self, clock: &dyn Clock, batch: &mut Batch) {
         let subject = Subject::Gpu(self.index);
         batch.fact(subject, FactKey::Name, &self.name);
         batch.fact(subject, FactKey::ActivitySource, if self.gpm.is_some() { "gpm" } else { "time" });
@@ -119,22 +126,33 @@ impl Gpu {
             out.batch.fact(subject, FactKey::DramPeakSource, "highest memory clock × bus width");
             out.read(Metric::DramPeak, || peak_from_clock(device));
         }
-        self.choose_counters();
+        self.choose_counters(clock);
     }
 
-    /// Takes the violation times of those reasons whose field the driver does not know.
-    fn choose_counters(&mut self) {
+    /// Takes the violation times of those reasons whose field the driver does not know, and sees what
+    /// reading costs: the best of three, as the first call may set something up.
+    fn choose_counters(&mut self, clock: &dyn Clock) {
         let fields = self.device.field_values_for(&self.throttled.map(|t| FieldId(t.field)));
         for (i, throttled) in self.throttled.iter_mut().enumerate() {
             let works = fields.as_ref().is_ok_and(|fields| fields.get(i).is_some_and(|f| field(f).is_ok()));
             let fallback = || throttled.policy.is_some_and(|policy| self.device.violation_status(policy).is_ok());
             throttled.by_policy = !works && fallback();
         }
+        let mut trial = Batch::new(SourceId::Nvml, clock.now(), 0);
+        let cost = (0..3).map(|_| {
+            let began = clock.micros();
+            let mut out = Out { batch: &mut trial, subject: Subject::Gpu(self.index), health: &mut self.health };
+            read_throttled(&self.device, &self.throttled, &mut out);
+            clock.micros().saturating_sub(began)
+        });
+        self.throttled_is_dear = cost.min().is_some_and(|us| us > DEAR_US);
+        // What the trial refused is still to be said.
+        self.health.unsupported.clear();
     }
 
     /// Activity, clocks, power, reasons: a few µs a call, GPM about 0.3 ms.
     pub(super) fn fast(&mut self, clock: &dyn Clock, batch: &mut Batch) {
-        let Self { device, gpm, health, throttled, .. } = self;
+        let Self { device, gpm, health, throttled, throttled_is_dear, .. } = self;
         let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
         if let Some(gpm) = gpm {
             gpm.read(device, clock, &mut out);
@@ -148,12 +166,14 @@ impl Gpu {
         // H200 at its 700 W cap jumps between 600 and 760 W.
         out.read(Metric::Power, || device.power_usage().map(|mw| f64::from(mw) / 1e3));
         out.read(Metric::ThrottleReasons, || raw::event_reasons(device).map(|bits| bits as f64));
-        read_throttled(device, throttled, &mut out);
+        if !*throttled_is_dear {
+            read_throttled(device, throttled, &mut out);
+        }
     }
 
     /// Memory, temperatures, energy: the energy counter alone takes 3 ms.
     pub(super) fn slow(&mut self, batch: &mut Batch) {
-        let Self { device, health, .. } = self;
+        let Self { device, health, throttled, throttled_is_dear, .. } = self;
         let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
         out.read_all([Metric::GpuMemUsed, Metric::GpuMemTotal], || {
             // What the driver reserves for itself is in use as well; version 2 of the call counts it apart.
@@ -165,6 +185,9 @@ impl Gpu {
         });
         read_fields(device, &[(Metric::MemTemp, field_id::NVML_FI_DEV_MEMORY_TEMP)], 1.0, &mut out);
         out.read(Metric::Energy, || device.total_energy_consumption().map(|mj| mj as f64 / 1e3));
+        if *throttled_is_dear {
+            read_throttled(device, throttled, &mut out);
+        }
     }
 
     /// Processes with memory on this GPU, computing and drawing ones.

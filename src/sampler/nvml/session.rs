@@ -3,7 +3,7 @@
 //! | class | period | what |
 //! | --- | --- | --- |
 //! | fast | `--interval`, 250 ms, at least 100 ms | activity, clocks, power, throttle reasons and throttled time |
-//! | slow | 1 s | memory, temperatures, energy, processes |
+//! | slow | 1 s | memory, temperatures, energy, processes; throttled time where that is dear |
 //! | rare | 10 s | PCIe link, errors, power limit |
 //! | once | at the start | names, maxima, thresholds, versions |
 //!
@@ -83,8 +83,9 @@ impl<'a> Session<'a> {
     }
 
     fn read_once(&mut self, mut batch: Batch) {
+        let clock = &*self.context.clock;
         let versions = |nvml: &Nvml| (nvml.sys_driver_version(), nvml.sys_cuda_driver_version());
-        let ((driver, cuda), _) = self.heart.inside(&*self.context.clock, Doing::Opening, || versions(self.nvml));
+        let ((driver, cuda), _) = self.heart.inside(clock, Doing::Opening, || versions(self.nvml));
         let facts = [
             (FactKey::Driver, driver.ok()),
             (
@@ -100,7 +101,7 @@ impl<'a> Session<'a> {
                     }
                 }
             }
-            gpu.once(batch);
+            gpu.once(clock, batch);
         });
     }
 
