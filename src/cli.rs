@@ -2,7 +2,7 @@
 //!
 //! The only module that prints. It must not know how anything is read or drawn.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::app::Exit;
 use crate::model::{Clock, SystemClock};
 use crate::recording::{Output, RecordError};
-use crate::runtime::{self, Fault, Inputs, Program, Session};
+use crate::runtime::{self, Fault, Inputs, Program, Session, SnapshotError};
 use crate::sampler::Options;
 use crate::sampler::replay::Input as Recorded;
 use crate::store::Retention;
@@ -63,6 +63,24 @@ enum Command {
         #[arg(long, value_name = "TIME", value_parser = parse_duration)]
         duration: Option<Duration>,
     },
+    /// One reading, for scripts
+    Snapshot(SnapshotArgs),
+}
+
+#[derive(Debug, Args)]
+struct SnapshotArgs {
+    /// Print JSON (the only format)
+    #[arg(long, required = true)]
+    json: bool,
+    /// Read a recording instead of this machine
+    #[arg(long, value_name = "FILE|-")]
+    replay: Option<PathBuf>,
+    /// Moment to look at, in seconds from the recording's start; its end when left out
+    #[arg(long, value_name = "SECONDS", requires = "replay", value_parser = parse_seconds)]
+    at: Option<f64>,
+    /// Seconds that means, rates and quantiles are taken over [default: 10; this machine: 1.5]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    window: Option<f64>,
 }
 
 /// What is read.
@@ -160,6 +178,12 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().map_err(|_| "give a number of seconds, e.g. 52 or 1.5".to_owned())?;
+    let most = 366.0 * 86_400.0;
+    if (0.0..=most).contains(&seconds) { Ok(seconds) } else { Err("give 0 or more seconds, a year at most".to_owned()) }
+}
+
 /// Why a command did not work: for standard error, with its exit code.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -186,6 +210,7 @@ pub fn main() -> ExitCode {
     };
     let replays = match &cli.command {
         Some(Command::Demo | Command::Replay { .. }) => true,
+        Some(Command::Snapshot(args)) => args.replay.is_some(),
         Some(Command::Record { .. }) | None => false,
     };
     if let Some(option) = cli.sources.given().filter(|_| replays) {
@@ -197,6 +222,7 @@ pub fn main() -> ExitCode {
         Some(Command::Demo) => watch(&cli, Some(&Recorded::Demo)),
         Some(Command::Replay { file }) => watch(&cli, Some(&recorded(file))),
         Some(Command::Record { output, duration }) => record(&cli.sources, output, *duration),
+        Some(Command::Snapshot(args)) => snapshot(&cli.sources, args),
     };
     match done {
         Ok(code) => ExitCode::from(code),
@@ -290,4 +316,26 @@ fn record(sources: &Sources, output: &std::path::Path, duration: Option<Duration
         }
         Err(error) => Err(Failure::error(error)),
     }
+}
+
+fn snapshot(sources: &Sources, args: &SnapshotArgs) -> Result<u8, Failure> {
+    let window = args.window.map(Duration::from_secs_f64);
+    let reading = if let Some(file) = &args.replay {
+        let at = args.at.map(Duration::from_secs_f64);
+        let (reading, problems) = runtime::snapshot_of(&recorded(file), at, window).map_err(|error| match error {
+            SnapshotError::TooLate { .. } => Failure::Usage(error.to_string()),
+            SnapshotError::Replay(_) | SnapshotError::Empty => Failure::error(error),
+        })?;
+        for problem in problems {
+            eprintln!("warptop: {problem}");
+        }
+        reading
+    } else {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+        runtime::snapshot_now(&clock, &sources.options(), sources.interval(), window)
+    };
+    let mut json = serde_json::to_string_pretty(&reading).map_err(Failure::error)?;
+    json.push('\n');
+    io::stdout().write_all(json.as_bytes()).map_err(|error| Failure::Error(format!("cannot print: {error}")))?;
+    Ok(0)
 }

@@ -6,9 +6,16 @@ mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
 
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use warptop::app::Origin;
+use warptop::model::ManualClock;
+use warptop::runtime::{Inputs, Program, Session};
 use warptop::ui::pane::Context;
 use warptop::ui::panes::PANES;
 use warptop::ui::theme::{Charset, Depth, Theme};
@@ -76,5 +83,24 @@ fn drawing_allocates_nothing_and_preparing_stops_to() {
             assert_eq!(drawing, 0, "{} draws with allocations at {width}×{height}", spec.id);
             assert_eq!(preparing, 0, "{} still allocates while preparing at {width}×{height}", spec.id);
         }
+    }
+}
+
+#[test]
+fn a_frame_of_the_whole_program_allocates_nothing() {
+    for (width, height) in [(30, 6), (60, 20), (80, 24), (200, 60)] {
+        let (store, clock) = (Arc::new(common::full(2)), Arc::new(ManualClock::at(common::END)));
+        let (_to, events) = channel();
+        let inputs = Inputs { clock: Arc::clone(&clock) as _, events, suspend: || Ok(()), resume: || Ok(()) };
+        let terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        let mut program = Program::new(terminal, inputs, Session::on(store, Origin::Live), Theme::FULL);
+        let mut frame = |ms| {
+            clock.set(common::END + ms);
+            allocations(|| program.frame().unwrap())
+        };
+        // Buffers grow with the longest text they have held.
+        let warm: u64 = (0..20).map(|i| frame(i * 50)).sum();
+        assert!(warm > 0, "the first frame must fill its buffers");
+        assert_eq!(frame(1000), 0, "at {width}×{height}");
     }
 }

@@ -197,6 +197,18 @@ fn the_size_may_change_between_any_two_frames() {
 }
 
 #[test]
+fn what_is_not_on_this_machine_is_no_notice_once_something_is() {
+    let mut rig = Rig::new(100, 30);
+    let mut absent = Batch::new(SourceId::Discovery, START, 3500);
+    absent.state = Some(SourceState::Absent("no engine found".into()));
+    rig.store.push(&absent);
+    rig.shows(&["no engine found · d plays the demo"]);
+    rig.serve(1.0, 0.0);
+    rig.lacks("no engine found · d");
+    rig.lacks("d plays the demo");
+}
+
+#[test]
 fn small_screens_get_bare_numbers() {
     let mut rig = Rig::new(30, 4);
     rig.serve(7.0, 2.0);

@@ -52,11 +52,51 @@ fn a_recording_that_is_none_is_1() {
     refused(&["replay", "-"], 1, &["standard input"]);
 }
 
+/// The numbers of a reading of the demo.
+fn demo(args: &[&str]) -> serde_json::Value {
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/recordings/demo.jsonl.gz");
+    let (code, stdout, stderr) = run(&[&["snapshot", "--json", "--replay", recording], args].concat());
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    serde_json::from_str(&stdout).unwrap()
+}
+
+#[test]
+fn a_snapshot_reads_a_recording_at_a_moment() {
+    let reading = demo(&["--at", "52", "--window", "10"]);
+    assert_eq!((&reading["schema"], &reading["mode"]), (&"warptop.snapshot/1".into(), &"replay".into()));
+    assert_eq!(reading["window_s"], 10.0);
+    let busy = reading["gpus"][0]["sm_active_pct"].as_f64().unwrap();
+    assert!(busy > 1.0 && busy <= 100.0, "{busy}");
+    assert!(demo(&[])["unix_ms"].as_u64() > reading["unix_ms"].as_u64(), "without --at the end");
+}
+
+#[test]
+fn a_snapshot_of_this_machine_says_what_is_missing() {
+    let (code, stdout, stderr) = run(&["snapshot", "--json", "--no-discover"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let reading: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(reading["mode"], "live");
+    assert!(reading["host"]["pgmajfault_per_s"].is_number(), "{reading}");
+    assert!(reading["missing"].as_array().unwrap().iter().any(|row| row["key"] == "engines"), "{reading}");
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_is_refused() {
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/recordings/demo.jsonl.gz");
+    refused(&["snapshot"], 2, &["--json"]);
+    refused(&["snapshot", "--json", "--at", "5"], 2, &["--replay"]);
+    refused(&["snapshot", "--json", "--replay", recording, "--at", "999999"], 2, &["ends after", "--at"]);
+    for seconds in ["-1", "NaN", "inf", "1e300", "soon"] {
+        refused(&["snapshot", "--json", "--replay", recording, &format!("--at={seconds}")], 2, &["--at"]);
+    }
+    refused(&["snapshot", "--json", "--replay", "/no/such/file"], 1, &["/no/such/file"]);
+}
+
 #[test]
 fn help_states_the_memory_bound_and_the_exit_codes() {
     let (code, help, _) = run(&["--help"]);
     assert_eq!(code, 0);
-    for word in ["MiB for 8 and 8", "Exit codes", "100ms to 10s", "demo", "replay", "record"] {
+    for word in ["MiB for 8 and 8", "Exit codes", "100ms to 10s", "demo", "replay", "record", "snapshot"] {
         assert!(help.contains(word), "{word}: {help}");
     }
     assert!(!help.contains("test-panic"));

@@ -279,6 +279,18 @@ fn the_demo_is_one_key_away() {
 }
 
 #[test]
+fn a_remote_machine_is_watched_through_a_pipe() {
+    let mut shell = CommandBuilder::new("bash");
+    let script = "\"$0\" record --no-discover -o - 2>/dev/null | \"$0\" replay -; echo \"code=${PIPESTATUS[*]}\"";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_warptop")]);
+    let mut session = Session::start(shell, 100, 30).read();
+    session.wait("the stream", |s| s.contents().contains("stream") && s.contents().contains("memory"));
+    session.press("q");
+    session.wait("both ended well", |s| s.contents().contains("code=0 0"));
+    session.ends(0);
+}
+
+#[test]
 fn a_dumb_terminal_is_told_what_to_do() {
     let mut command = warptop(&[]);
     command.env("TERM", "dumb");

@@ -12,8 +12,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::{Action, Event, Key};
 
-/// How long the main loop may take to end once it was told to.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the main loop may take to end once it was told to (a recorder waits 2 s for its output).
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Exit code of a program ended by a signal.
 pub const INTERRUPTED: i32 = 130;
 

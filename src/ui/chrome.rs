@@ -148,8 +148,9 @@ pub struct Chrome {
     host: Line,
     cost: Line,
     numbers: Line,
-    notices: Vec<String>,
-    used_notices: usize,
+    notice: String,
+    /// Whether the notice is about something that ought to work.
+    urgent: bool,
     histogram: HistogramWindow,
 }
 
@@ -161,12 +162,12 @@ impl Chrome {
         self.host(data, app.view.end);
         self.cost(data, app, cost);
         self.numbers(data, app);
-        self.notices(data, app, words);
+        self.notice(data, app, words);
     }
 
     /// Rows that the notices need at this width.
     pub fn notice_rows(&self, columns: u16) -> u16 {
-        self.notices[..self.used_notices].iter().map(|n| wrapped_rows(n, columns)).fold(0_u16, u16::saturating_add)
+        wrapped_rows(&self.notice, columns)
     }
 
     fn header(&mut self, data: &Data, app: &App) {
@@ -320,35 +321,27 @@ impl Chrome {
         }
     }
 
-    fn notice(&mut self, text: &str) {
-        if text.is_empty() {
-            return;
-        }
-        if self.used_notices == self.notices.len() {
-            self.notices.push(String::new());
-        }
-        let notice = &mut self.notices[self.used_notices];
-        notice.clear();
-        notice.push_str(text);
-        self.used_notices += 1;
-    }
-
-    fn notices(&mut self, data: &Data, app: &App, words: &[String]) {
-        self.used_notices = 0;
-        for (id, source) in data.sources() {
+    /// Puts what is missing, and why, into one text. That a source is not on this machine is said only
+    /// where nothing else is either: a machine without a GPU may well watch a remote engine.
+    fn notice(&mut self, data: &Data, app: &App, words: &[String]) {
+        self.notice.clear();
+        self.urgent = false;
+        for (_, source) in data.sources() {
             let state = source.state_at(app.view.end);
-            let troubled = state.is_down() || matches!(state, SourceState::Degraded(_));
-            // That the search found nothing is of no interest once an engine is there.
-            let idle = id == SourceId::Discovery && app.seen.engines != 0;
-            if troubled && !idle {
-                self.notice(state.why());
+            let absent = matches!(state, SourceState::Absent(_));
+            if absent && app.nothing_here() {
+                say(&mut self.notice, state.why());
+            } else if !absent && (state.is_down() || matches!(state, SourceState::Degraded(_))) {
+                say(&mut self.notice, state.why());
+                self.urgent = true;
             }
         }
         for text in words {
-            self.notice(text);
+            say(&mut self.notice, text);
+            self.urgent = true;
         }
         if app.nothing_here() {
-            self.notice("d plays the demo: a real H200 serving a model");
+            say(&mut self.notice, "d plays the demo: a real H200 serving a model");
         }
     }
 
@@ -370,12 +363,8 @@ impl Chrome {
     }
 
     /// Draws what is missing, and why.
-    pub fn draw_notices(&self, buf: &mut Buffer, mut area: Rect, theme: Theme) {
-        for notice in &self.notices[..self.used_notices] {
-            put_wrapped(buf, area, theme.style(Role::Warn), notice);
-            let rows = wrapped_rows(notice, area.width).min(area.height);
-            area = Rect { y: area.y + rows, height: area.height - rows, ..area };
-        }
+    pub fn draw_notices(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
+        put_wrapped(buf, area, theme.style(if self.urgent { Role::Warn } else { Role::Text }), &self.notice);
     }
 
     /// Draws keys to the left and own cost to the right.
@@ -467,6 +456,14 @@ pub fn draw_frame(buf: &mut Buffer, slot: &super::layout::Slot, theme: Theme, na
             format_args!("{}", if more { if theme.unicode() { '…' } else { '~' } } else { ' ' }),
         );
     }
+}
+
+/// Adds a sentence to a notice, set apart from the one before it.
+fn say(notice: &mut String, text: &str) {
+    if !notice.is_empty() && !text.is_empty() {
+        notice.push_str(" · ");
+    }
+    notice.push_str(text);
 }
 
 /// Age of the oldest of the sources that are shown: the GPUs, the chosen engine, the host.
