@@ -1,13 +1,15 @@
 //! Project tasks: `cargo xtask TASK …`. A new task is one file and one line in [`TASKS`].
 
 mod import;
+mod png;
+mod screenshots;
 
 use std::process::ExitCode;
 
 /// A task's name, how to call it, and what runs it.
 type Task = (&'static str, &'static str, fn(&[String]) -> Result<(), String>);
 
-const TASKS: &[Task] = &[("import", import::USAGE, import::run)];
+const TASKS: &[Task] = &[("import", import::USAGE, import::run), ("screenshots", screenshots::USAGE, screenshots::run)];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

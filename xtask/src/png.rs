@@ -15,16 +15,18 @@ const FONTS: [&[u8]; 2] = [
 ];
 
 /// A rasteriser that knows the bundled font and no other.
-pub fn options() -> Options<'static> {
+pub(crate) fn options() -> Options<'static> {
     let mut options = Options { font_family: "DejaVu Sans Mono".to_owned(), ..Options::default() };
     let fonts = Arc::make_mut(&mut options.fontdb);
-    FONTS.into_iter().for_each(|font| fonts.load_font_data(font.to_vec()));
+    for font in FONTS {
+        fonts.load_font_data(font.to_vec());
+    }
     fonts.set_monospace_family("DejaVu Sans Mono");
     options
 }
 
 /// Draws `svg`; the error says what is wrong with it.
-pub fn png(svg: &str, options: &Options<'_>) -> Result<Vec<u8>, String> {
+pub(crate) fn png(svg: &str, options: &Options<'_>) -> Result<Vec<u8>, String> {
     let tree = Tree::from_str(svg, options).map_err(|e| format!("the SVG cannot be read: {e}"))?;
     let size = tree.size();
     let (width, height) = ((size.width() * SCALE).ceil() as u32, (size.height() * SCALE).ceil() as u32);
