@@ -92,7 +92,7 @@ fn pictures() -> Result<BTreeMap<String, String>, String> {
 
 /// The app, looking at the shot's moment of a recording that plays.
 fn app(data: &Data, at_s: u64) -> App {
-    let tick = Event::Tick(Time(0), Seen::of(data));
+    let tick = Event::Tick(Time(0), Seen::of(data, true));
     let mut app = App::new(Origin::Recording, Time(0), PANES.len());
     app.update(tick);
     app.timeline.seek(i64::MIN);
