@@ -125,7 +125,7 @@ fn without_colour_and_unicode_only_ascii_is_drawn() {
         let mut buf = Buffer::empty(area);
         common::render::draw(spec, &common::full(2), &common::render::view(), theme, area, &mut buf);
         // Only text may need the last step; what a pane draws itself is chosen by the charset.
-        let units = "°…−×µ·";
+        let units = "°…−–×µ·";
         for cell in &buf.content {
             assert!(
                 cell.symbol().chars().all(|c| c.is_ascii() || units.contains(c)),

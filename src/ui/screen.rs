@@ -13,6 +13,7 @@ use super::chrome::{self, Chrome};
 use super::help;
 use super::layout::{Plan, Wish};
 use super::pane::{Context, Pane, PaneSpec};
+use super::panes;
 use super::text::to_ascii;
 use super::theme::Theme;
 
@@ -44,7 +45,8 @@ impl Screen {
     /// Columns and rows of the heat map, when it is on screen.
     pub fn cursor_range(&self) -> Option<(u16, u16)> {
         let slot = self.plan.slots.iter().find(|slot| self.specs[slot.pane].id == HEAT_MAP)?;
-        Some((slot.inside.width, slot.inside.height))
+        let map = panes::heat_map(slot.inside);
+        Some((map.width, map.height))
     }
 
     /// Copies everything that will be drawn on `area`. `words` are notices from outside the store.

@@ -15,7 +15,7 @@ use crate::derive::quantile::Quantile;
 use crate::model::{Metric, Subject};
 use crate::store::Data;
 use crate::ui::pane::{Context, Pane, PaneSpec};
-use crate::ui::text::{columns, put};
+use crate::ui::text::put;
 use crate::ui::theme::{Role, Theme};
 use crate::ui::units::Span;
 
@@ -23,6 +23,7 @@ use crate::ui::widgets::scale::nice_up;
 use crate::ui::widgets::{Axes, Heatmap, TimeEnd, pixel_rows, swatch, time_axis};
 
 use super::notice;
+use super::row::Row;
 use words::{Bounded, Count, Covered, Edge, Tick, definition, name, observations};
 
 /// The pane.
@@ -70,10 +71,15 @@ fn parts(area: Rect) -> Parts {
     }
 }
 
+/// The heat map itself inside the pane's `area`: what the cursor moves on.
+pub(in crate::ui) fn plot(area: Rect) -> Rect {
+    parts(area).axes.plot
+}
+
 impl Pane for Latency {
     fn prepare(&mut self, data: &Data, context: &Context<'_>, area: Rect) {
         let view = context.view;
-        let plot = parts(area).axes.plot;
+        let plot = plot(area);
         self.metric = Some(view.latency);
         self.grid.fill(data, Subject::Engine(view.engine), view.latency, view.window(), plot.width);
         let axis = self.grid.axis();
@@ -330,39 +336,34 @@ impl Picture<'_> {
     }
 
     fn draw_legend(&self, buf: &mut Buffer, area: Rect) {
-        let grid = &self.pane.grid;
+        let (grid, dim) = (&self.pane.grid, self.theme.style(Role::Dim));
         let any = |state| grid.columns().iter().any(|c| c.state == state);
-        let mut x = 0;
+        let mut row = Row::new(buf, area);
         if any(State::Counts) {
             for (t, share) in [(0.0, 0.0), (0.1_f32.sqrt(), 0.1), (0.5_f32.sqrt(), 0.5), (1.0, 1.0)] {
-                x = swatch(buf, area, (x, 0), self.theme, t);
-                x = self.note(buf, area, x, format_args!(" {} ", Count(self.pane.top * share)));
+                row.picture(2, |buf, area| swatch(buf, area, self.theme, t));
+                row.part(&[(dim, format_args!(" {} ", Count(self.pane.top * share)))]);
             }
-            x = self.note(buf, area, x, format_args!("a cell ({})  ", self.sqrt()));
+            row.part(&[(dim, format_args!("a cell ({})", self.sqrt()))]).gap(2);
         }
         if any(State::NoTraffic) {
-            x = self.note(buf, area, x, format_args!("{} no traffic  ", self.char('·', '_')));
+            row.part(&[(dim, format_args!("{} no traffic", self.char('·', '_')))]).gap(2);
         }
         if any(State::NotScraped) {
-            x = self.note(buf, area, x, format_args!("{} not scraped  ", self.char('╱', '/')));
+            row.part(&[(dim, format_args!("{} not scraped", self.char('╱', '/')))]).gap(2);
         }
         if grid.columns().iter().any(|c| c.restart) {
-            x = self.note(buf, area, x, format_args!("R restart  "));
+            row.part(&[(dim, format_args!("R restart"))]).gap(2);
         }
         if let Some(q) = grid.high_q() {
-            x = self.note(buf, area, x, format_args!("{} P{:.0}  ", self.char('━', '='), q * 100.0));
+            let line = format_args!("{} ", self.char('━', '='));
+            row.part(&[(self.theme.style(HIGH), line), (dim, format_args!("P{:.0}", q * 100.0))]).gap(2);
         }
         if grid.columns().iter().any(|c| c.p50.is_some()) {
-            let (line, bar) = (self.char('─', '-'), self.char('│', '|'));
-            x = self.note(buf, area, x, format_args!("{line} P50 "));
-            self.note(buf, area, x, format_args!("of a column, {bar} certain range"));
+            let line = format_args!("{} ", self.char('─', '-'));
+            row.part(&[(self.theme.style(MEDIAN), line), (dim, format_args!("P50"))]);
+            row.part(&[(dim, format_args!(" of a column, {} certain range", self.char('│', '|')))]);
         }
-    }
-
-    /// Writes a part of the legend if all of it fits. Returns the column after it.
-    fn note(&self, buf: &mut Buffer, area: Rect, x: u16, text: fmt::Arguments<'_>) -> u16 {
-        let room = area.width.saturating_sub(x);
-        if columns(text) > room + 2 { area.width } else { put(buf, area, (x, 0), self.theme.style(Role::Dim), text) }
     }
 
     /// Marks the cell under the cursor and reads it out in place of the legend.

@@ -4,9 +4,15 @@ mod clocks;
 mod gpu_strip;
 mod latency;
 mod notice;
+mod processes;
+mod queue_kv;
+mod row;
 mod sm_dram;
 
 use super::pane::PaneSpec;
 
+pub(super) use latency::plot as heat_map;
+
 /// Every pane, in the order of the tabs.
-pub const PANES: &[PaneSpec] = &[gpu_strip::SPEC, sm_dram::SPEC, latency::SPEC, clocks::SPEC];
+pub const PANES: &[PaneSpec] =
+    &[gpu_strip::SPEC, sm_dram::SPEC, latency::SPEC, clocks::SPEC, queue_kv::SPEC, processes::SPEC];

@@ -6,7 +6,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::app::View;
-use crate::model::{SourceId, SourceState};
+use crate::model::{SourceId, SourceState, Why};
 use crate::store::Data;
 use crate::ui::text::{put_wrapped, width, wrapped_rows};
 use crate::ui::theme::{Role, Theme};
@@ -40,6 +40,17 @@ pub(super) fn gpus(data: &Data, view: &View, out: &mut String) {
     }
     if none && out.is_empty() {
         out.push_str("no GPU on this machine");
+    }
+}
+
+/// What a missing value of an engine means, in words.
+pub(super) const fn words(why: Why) -> &'static str {
+    match why {
+        Why::Unsupported => "not exposed by this engine",
+        Why::NotPermitted => "not permitted",
+        Why::Stale => "no fresh scrape",
+        Why::Failed => "the scrape failed",
+        Why::NotYet => "nothing read yet",
     }
 }
 

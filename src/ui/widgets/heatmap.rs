@@ -132,12 +132,9 @@ impl<F: Fn(u16, u16) -> Option<f32>> Heatmap<'_, F> {
     }
 }
 
-/// Draws a sample of the share `t` for a legend at column `x`, row `y` of `area`: two cells. Returns the
-/// column after it.
-pub fn swatch(buf: &mut Buffer, area: Rect, (x, y): (u16, u16), theme: &Theme, t: f32) -> u16 {
-    let sample = Rect { x: area.x.saturating_add(x), y: area.y.saturating_add(y), width: 2, height: 1 };
-    Heatmap { theme, area: sample.intersection(area), pixel: |_, _| Some(t) }.draw(buf);
-    x.saturating_add(2)
+/// Fills `area` with the share `t`: a sample for a legend.
+pub fn swatch(buf: &mut Buffer, area: Rect, theme: &Theme, t: f32) {
+    Heatmap { theme, area, pixel: |_, _| Some(t) }.draw(buf);
 }
 
 #[cfg(test)]

@@ -1,0 +1,68 @@
+//! The queue and KV pane's words: grouped token numbers, factors, marks of estimates.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::derive::kv::UsedLength;
+use crate::ui::panes::row::Row;
+use crate::ui::theme::{Role, Theme};
+
+/// "32 768": digits in groups of three.
+pub(super) struct Tokens(pub(super) f64);
+
+impl Display for Tokens {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let whole = self.0.round().max(0.0) as u64;
+        if whole < 10_000 {
+            return write!(f, "{whole}");
+        }
+        if whole >= 1_000_000 {
+            write!(f, "{} {:03} {:03}", whole / 1_000_000, whole / 1000 % 1000, whole % 1000)
+        } else {
+            write!(f, "{} {:03}", whole / 1000, whole % 1000)
+        }
+    }
+}
+
+/// "2.5×", "40×".
+pub(super) struct Times(pub(super) f64);
+
+impl Display for Times {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let decimals = usize::from(self.0 < 9.95);
+        write!(f, "{:.decimals$}×", self.0)
+    }
+}
+
+/// The mark of an estimate.
+pub(super) struct Tilde(pub(super) bool);
+
+impl Display for Tilde {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 { "~" } else { "" })
+    }
+}
+
+/// Writes "requests used P99 ~1194 (600–1200), n 400".
+pub(super) fn used(row: &mut Row<'_>, theme: Theme, length: &UsedLength) {
+    let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
+    let name = format_args!("requests used P{:.0} ", length.q * 100.0);
+    row.part(&[(dim, name), (text, format_args!("~{}", Tokens(length.tokens)))]);
+    match length.hi {
+        Some(hi) => row.part(&[(dim, format_args!(" ({}–{})", Tokens(length.lo), Tokens(hi)))]),
+        None => row.part(&[(dim, format_args!(" (> {})", Tokens(length.lo)))]),
+    };
+    row.part(&[(dim, format_args!(", n {}", length.n))]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_and_factors_short() {
+        assert_eq!(Tokens(812.0).to_string(), "812");
+        assert_eq!(Tokens(32_768.0).to_string(), "32 768");
+        assert_eq!(Tokens(1_048_576.0).to_string(), "1 048 576");
+        assert_eq!((Times(2.46).to_string(), Times(40.35).to_string()), ("2.5×".into(), "40×".into()));
+    }
+}
