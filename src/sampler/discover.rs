@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use procfs::net::TcpState;
@@ -83,32 +84,37 @@ fn places(listening: impl Iterator<Item = (SocketAddr, u64)>, inodes: &HashSet<u
 
 /// A process that looks like an engine.
 #[derive(Debug)]
-struct Candidate {
+struct Suspect {
     pid: i32,
+    /// What gave it away.
     word: &'static str,
-    places: Vec<SocketAddr>,
-    /// Its sockets may not be read.
-    hidden: bool,
+    port_option: Option<u16>,
 }
 
-fn candidate(pid: i32, word: &'static str, command: &[u8]) -> Option<Candidate> {
+/// Listening sockets of each network namespace, read at most once in a search: the kernel walks its
+/// whole hash table of connections for every read, tens of milliseconds.
+type Tables = Vec<(PathBuf, Vec<(SocketAddr, u64)>)>;
+
+/// Where a process listens; `None` when that may not be seen.
+fn sockets_of(pid: i32, tables: &mut Tables) -> Option<Vec<SocketAddr>> {
     let process = Process::new(pid).ok()?;
-    let Ok(fds) = process.fd() else {
-        let places = port_option(command).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        return Some(Candidate { pid, word, places: places.into_iter().collect(), hidden: true });
-    };
-    let inodes: HashSet<u64> = fds
+    let inodes: HashSet<u64> = process
+        .fd()
+        .ok()?
         .filter_map(Result::ok)
         .filter_map(|fd| if let FDTarget::Socket(inode) = fd.target { Some(inode) } else { None })
         .collect();
-    let places = if inodes.is_empty() {
-        Vec::new()
-    } else {
+    if inodes.is_empty() {
+        return Some(Vec::new());
+    }
+    let namespace = std::fs::read_link(format!("/proc/{pid}/ns/net")).ok()?;
+    if !tables.iter().any(|(known, _)| *known == namespace) {
         let entries = process.tcp().unwrap_or_default().into_iter().chain(process.tcp6().unwrap_or_default());
         let listening = entries.filter(|entry| entry.state == TcpState::Listen);
-        places(listening.map(|entry| (entry.local_address, entry.inode)), &inodes)
-    };
-    Some(Candidate { pid, word, places, hidden: false })
+        tables.push((namespace.clone(), listening.map(|entry| (entry.local_address, entry.inode)).collect()));
+    }
+    let (_, table) = tables.iter().find(|(known, _)| *known == namespace)?;
+    Some(places(table.iter().copied(), &inodes))
 }
 
 /// Looks through the processes and remembers those that are of no interest.
@@ -126,7 +132,7 @@ impl Scanner {
     /// A dull process is read again once in so many searches.
     const AGAIN: u32 = 12;
 
-    fn scan(&mut self) -> Vec<Candidate> {
+    fn scan(&mut self) -> Vec<Suspect> {
         self.round = self.round.wrapping_add(1);
         let mut found = Vec::new();
         let mut dull = HashMap::with_capacity(self.dull.len());
@@ -142,7 +148,7 @@ impl Scanner {
             let read = std::fs::File::open(entry.path().join("cmdline"))
                 .and_then(|mut file| std::io::Read::read_to_end(&mut file, &mut self.command));
             match engine_word(&self.command).filter(|_| read.is_ok()) {
-                Some(word) => found.extend(candidate(pid, word, &self.command)),
+                Some(word) => found.push(Suspect { pid, word, port_option: port_option(&self.command) }),
                 None => {
                     dull.insert(pid, first.unwrap_or(self.round));
                 }
@@ -158,12 +164,12 @@ impl Scanner {
     }
 }
 
-/// Searches to leave out after an answer, before the same socket is asked again.
-fn rounds_to_rest(trouble: &Trouble) -> u32 {
+/// Searches to leave out before the same process is looked at again, from what one of its sockets said.
+const fn rounds_to_rest(trouble: &Trouble) -> u32 {
     match trouble {
         // Loading, or not yet listening.
         Trouble::Refused | Trouble::NoConnection | Trouble::Timeout(_) | Trouble::Status { .. } => 1,
-        _ => 12,
+        _ => Scanner::AGAIN,
     }
 }
 
@@ -173,7 +179,7 @@ pub(super) async fn search(net: Arc<Net>) {
     while !net.all_tried() {
         tokio::time::sleep(net.timing.period / 10).await;
     }
-    let mut search = Search { net, scanner: Scanner::default(), resting: HashMap::new(), body: Vec::new() };
+    let mut search = Search { net, scanner: Scanner::default(), looks: HashMap::new(), body: Vec::new() };
     loop {
         search.once().await;
         let timing = &search.net.timing;
@@ -182,11 +188,23 @@ pub(super) async fn search(net: Arc<Net>) {
     }
 }
 
+/// What came of looking at a process.
+#[derive(Clone, Debug)]
+struct Look {
+    /// Not to be looked at before that round; [`Look::SETTLED`] when its engine is listed.
+    until: u32,
+    trouble: Option<String>,
+    full: bool,
+}
+
+impl Look {
+    const SETTLED: u32 = u32::MAX;
+}
+
 struct Search {
     net: Arc<Net>,
     scanner: Scanner,
-    /// Sockets not to be asked before that round, and what they answered.
-    resting: HashMap<SocketAddr, (u32, Trouble)>,
+    looks: HashMap<i32, Look>,
     body: Vec<u8>,
 }
 
@@ -194,64 +212,78 @@ impl Search {
     async fn once(&mut self) {
         let clock = Arc::clone(&self.net.context.clock);
         let (at, begun) = (clock.now(), clock.micros());
-        let candidates = self.scanner.scan();
-        let took = clock.micros().saturating_sub(begun);
-        let mut full = false;
-        let mut trouble = None;
-        for candidate in &candidates {
-            for &place in &candidate.places {
-                match self.ask(place).await {
-                    Ok(placed) => full |= placed == Placed::Full,
-                    Err(error) => trouble = Some(why_not(candidate, place, &error)),
-                }
-            }
-            if candidate.places.is_empty() {
-                trouble.get_or_insert_with(|| why_silent(candidate));
-            }
+        let suspects = self.scanner.scan();
+        let mut took = clock.micros().saturating_sub(begun);
+        let mut tables = Tables::new();
+        let mut looks = HashMap::with_capacity(suspects.len());
+        for suspect in suspects {
+            let before = self.looks.remove(&suspect.pid).filter(|look| self.scanner.round < look.until);
+            let look = if let Some(look) = before {
+                look
+            } else {
+                let begun = clock.micros();
+                let sockets = sockets_of(suspect.pid, &mut tables);
+                took += clock.micros().saturating_sub(begun);
+                self.look(&suspect, sockets).await
+            };
+            looks.insert(suspect.pid, look);
         }
-        let live: HashSet<_> = candidates.iter().flat_map(|c| c.places.iter().copied()).collect();
-        self.resting.retain(|place, _| live.contains(place));
+        self.looks = looks;
         let mut batch = Batch::new(SourceId::Discovery, at, Batch::FOREVER);
         batch.took_us = u32::try_from(took).unwrap_or(u32::MAX);
-        batch.state = Some(self.state(full, trouble));
+        batch.state = Some(self.state());
         self.net.context.sink.send(&batch);
     }
 
-    fn state(&self, full: bool, trouble: Option<String>) -> SourceState {
-        if full {
+    fn state(&self) -> SourceState {
+        if self.looks.values().any(|look| look.full) {
             let words = "there are more engines on this host than are shown: name those to watch with --engine URL";
             return SourceState::Degraded(words.into());
         }
-        match trouble {
+        match self.looks.values().find_map(|look| look.trouble.as_deref()) {
             _ if self.net.engines() > 0 => SourceState::Ok,
             Some(words) => SourceState::Degraded(words.into()),
             None => SourceState::Absent("no serving engine on this host: start one, or give its --engine URL".into()),
         }
     }
 
-    /// Takes the fingerprint of what listens there.
-    async fn ask(&mut self, place: SocketAddr) -> Result<Placed, Trouble> {
-        let Ok(endpoint) = Endpoint::local(place) else { return Ok(Placed::Known) };
+    /// Takes the fingerprint of everything that listens in this process.
+    async fn look(&mut self, suspect: &Suspect, sockets: Option<Vec<SocketAddr>>) -> Look {
+        let Suspect { pid, word, port_option } = suspect;
+        let mut trouble = Some(if sockets.is_none() {
+            format!("{word} (pid {pid}) is another user's, so its port cannot be seen: give its --engine URL")
+        } else {
+            format!("{word} (pid {pid}) runs but does not listen yet")
+        });
+        let by_option = || port_option.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).into_iter().collect();
+        let (mut listed, mut full, mut rest) = (false, false, Scanner::AGAIN);
+        let sockets = sockets.unwrap_or_else(by_option);
+        if sockets.is_empty() {
+            rest = 1;
+        }
+        for socket in sockets {
+            match self.ask(socket).await {
+                Ok(placed) => {
+                    listed |= placed != Placed::Full;
+                    full |= placed == Placed::Full;
+                }
+                Err(error) => {
+                    rest = rest.min(rounds_to_rest(&error));
+                    trouble = Some(text::clean(&format!("{word} (pid {pid}) at {socket}: {error}")));
+                }
+            }
+        }
+        let until = if listed { Look::SETTLED } else { self.scanner.round.wrapping_add(rest) };
+        Look { until, trouble: trouble.filter(|_| !listed), full }
+    }
+
+    async fn ask(&mut self, socket: SocketAddr) -> Result<Placed, Trouble> {
+        let Ok(endpoint) = Endpoint::local(socket) else { return Ok(Placed::Known) };
         if self.net.holds(&endpoint) {
             return Ok(Placed::Known);
         }
-        let round = self.scanner.round;
-        if let Some((until, trouble)) = self.resting.get(&place)
-            && round < *until
-        {
-            return Err(trouble.clone());
-        }
-        let answer = self.fingerprint(&endpoint).await;
-        match answer {
-            Ok(identity) => {
-                self.resting.remove(&place);
-                Ok(self.net.place(endpoint, identity))
-            }
-            Err(trouble) => {
-                self.resting.insert(place, (round.wrapping_add(rounds_to_rest(&trouble)), trouble.clone()));
-                Err(trouble)
-            }
-        }
+        let identity = self.fingerprint(&endpoint).await?;
+        Ok(self.net.place(endpoint, identity))
     }
 
     async fn fingerprint(&mut self, endpoint: &Endpoint) -> Result<Identity, Trouble> {
@@ -263,19 +295,6 @@ impl Search {
         let mut batch = Batch::new(SourceId::Discovery, self.net.context.clock.now(), 0);
         let _ = adapter.translate(body, 0, &mut batch);
         Ok(Identity::of(adapter, &batch))
-    }
-}
-
-fn why_not(candidate: &Candidate, place: SocketAddr, trouble: &Trouble) -> String {
-    text::clean(&format!("{} (pid {}) at port {}: {trouble}", candidate.word, candidate.pid, place.port()))
-}
-
-fn why_silent(candidate: &Candidate) -> String {
-    let Candidate { word, pid, hidden, .. } = candidate;
-    if *hidden {
-        format!("{word} (pid {pid}) is another user's, so its port cannot be seen: give its --engine URL")
-    } else {
-        format!("{word} (pid {pid}) runs but does not listen yet")
     }
 }
 
