@@ -52,7 +52,7 @@ impl<'a> Iterator for Samples<'a> {
         while !self.rest.is_empty() {
             let (line, rest) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
             self.rest = rest;
-            let line = line.trim_matches(BLANK);
+            let line = skip_blank(line);
             // Comments carry no values: HELP, TYPE, UNIT, EOF and free text alike.
             if line.is_empty() || line.starts_with('#') {
                 continue;
@@ -67,7 +67,13 @@ impl<'a> Iterator for Samples<'a> {
     }
 }
 
-const BLANK: [char; 3] = [' ', '\t', '\r'];
+const fn is_blank(b: u8) -> bool {
+    matches!(b, b' ' | b'\t' | b'\r')
+}
+
+fn skip_blank(text: &str) -> &str {
+    split_word(text, is_blank).1
+}
 
 /// One line with a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,7 +92,7 @@ impl<'a> Sample<'a> {
         if name.starts_with(|c: char| c.is_ascii_digit()) {
             return None;
         }
-        let rest = rest.trim_start_matches(BLANK);
+        let rest = skip_blank(rest);
         let mut name = Cow::Borrowed(name);
         let (labels, rest) = match rest.strip_prefix('{') {
             Some(inside) => (inside, skip_labels(inside, &mut name)?),
@@ -95,7 +101,7 @@ impl<'a> Sample<'a> {
         if name.is_empty() {
             return None;
         }
-        let value = read_number(rest.trim_start_matches(BLANK))?;
+        let value = read_number(skip_blank(rest))?;
         Some(Self { name, labels, value })
     }
 
@@ -125,17 +131,18 @@ fn skip_labels<'a>(inside: &'a str, name: &mut Cow<'a, str>) -> Option<&'a str> 
 
 /// The value at the start of `text`, when a timestamp or an exemplar at most follows.
 fn read_number(text: &str) -> Option<f64> {
-    let (value, rest) = text.split_once(BLANK).unwrap_or((text, ""));
+    let word = |text| split_word(text, |b| !is_blank(b));
+    let (value, rest) = word(text);
     let value = value.parse().ok()?;
-    let rest = rest.trim_start_matches(BLANK);
-    let (timestamp, rest) =
-        if rest.starts_with('#') { ("", rest) } else { rest.split_once(BLANK).unwrap_or((rest, "")) };
+    let rest = skip_blank(rest);
+    let (timestamp, rest) = if rest.starts_with('#') { ("", rest) } else { word(rest) };
     let timestamp_reads = timestamp.is_empty() || timestamp.parse::<f64>().is_ok();
-    let rest = rest.trim_start_matches(BLANK);
+    let rest = skip_blank(rest);
     (timestamp_reads && (rest.is_empty() || rest.starts_with('#'))).then_some(value)
 }
 
-/// Splits where the first byte that does not belong stands. `belongs` takes ASCII bytes only.
+/// Splits where the first byte that does not belong stands. `belongs` must treat all bytes above ASCII alike,
+/// so that no character is cut.
 fn split_word(text: &str, belongs: impl Fn(u8) -> bool) -> (&str, &str) {
     text.split_at(text.bytes().position(|b| !belongs(b)).unwrap_or(text.len()))
 }
@@ -155,13 +162,13 @@ enum Step<'a> {
 impl<'a> Labels<'a> {
     /// The next item; `None` where the text does not follow the grammar.
     fn step(&mut self) -> Option<Step<'a>> {
-        let rest = self.rest.trim_start_matches(BLANK);
+        let rest = skip_blank(self.rest);
         if let Some(after) = rest.strip_prefix('}') {
             return Some(Step::End(after));
         }
         let (key, rest) = if let Some(inside) = rest.strip_prefix('"') {
             let (quoted, rest) = Quoted::read(inside)?;
-            let rest = rest.trim_start_matches(BLANK);
+            let rest = skip_blank(rest);
             if !rest.starts_with('=') {
                 self.rest = after_comma(rest)?;
                 return Some(Step::Name(quoted));
@@ -172,11 +179,11 @@ impl<'a> Labels<'a> {
             if word.is_empty() {
                 return None;
             }
-            (Quoted { raw: word, escaped: false }, rest.trim_start_matches(BLANK))
+            (Quoted { raw: word, escaped: false }, skip_blank(rest))
         };
-        let value = rest.strip_prefix('=')?.trim_start_matches(BLANK).strip_prefix('"')?;
+        let value = skip_blank(rest.strip_prefix('=')?).strip_prefix('"')?;
         let (value, rest) = Quoted::read(value)?;
-        self.rest = after_comma(rest.trim_start_matches(BLANK))?;
+        self.rest = after_comma(skip_blank(rest))?;
         Some(Step::Label(Label { key, value }))
     }
 }
@@ -234,18 +241,15 @@ struct Quoted<'a> {
 impl<'a> Quoted<'a> {
     /// Reads up to the closing quote; `text` starts after the opening one.
     fn read(text: &'a str) -> Option<(Self, &'a str)> {
-        let bytes = text.as_bytes();
         let mut escaped = false;
-        let mut i = 0;
+        let mut bytes = text.bytes().enumerate();
         loop {
-            match bytes.get(i)? {
-                b'"' => return Some((Self { raw: text.get(..i)?, escaped }, text.get(i + 1..)?)),
-                b'\\' => {
-                    escaped = true;
-                    i += 2;
-                }
-                _ => i += 1,
+            let (i, sign) = bytes.find(|(_, b)| matches!(b, b'"' | b'\\'))?;
+            if sign == b'"' {
+                return Some((Self { raw: text.get(..i)?, escaped }, text.get(i + 1..)?));
             }
+            escaped = true;
+            bytes.next();
         }
     }
 

@@ -14,8 +14,9 @@ use procfs::net::TcpState;
 use procfs::process::{FDTarget, Process};
 
 use super::endpoint::Endpoint;
-use super::engines::{Identity, Net, Placed, unknown};
+use super::engines::{Identity, Net, Placed};
 use super::scrape::{self, Trouble};
+use super::watch::unknown;
 use crate::engine;
 use crate::engine::promtext::{self, Exposition};
 use crate::model::{Batch, SourceId, SourceState, text};

@@ -13,6 +13,7 @@ mod process;
 pub mod replay;
 mod scrape;
 mod thread;
+mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
