@@ -216,7 +216,7 @@ fn counters_are_totals_and_each_class_has_its_validity() {
     assert_eq!(of(Metric::ThrottledSwThermal).0, Reading::Value(1.0), "the field's new number");
     assert_eq!(of(Metric::ThrottledHwThermal).0, Reading::Value(2.5));
     assert_eq!(of(Metric::ThrottledPowerBrake).0, Reading::Missing(Why::Unsupported));
-    assert_eq!(of(Metric::Energy), (Reading::Value(76_844.6), 3500));
+    assert_eq!(of(Metric::Energy), (Reading::Value(76_844.6), 30_000));
     assert_eq!(of(Metric::PowerLimit).1, 30_000);
     assert_eq!(of(Metric::TempSlowdown).1, Batch::FOREVER);
 }
