@@ -147,8 +147,8 @@ fn after_long_help() -> String {
     let mib = |gpus, engines| Retention::HOUR.most_bytes(250, gpus, engines) >> 20;
     let fastest = Retention::HOUR.most_bytes(100, 8, 8) >> 20;
     format!(
-        "Memory is bounded: one hour at full rate and 24 hours by the minute take at most {} MiB for 1 GPU and\n\
-         1 engine, {} MiB for 8 and 8 ({fastest} MiB with --interval 100ms).\n\n{AFTER_HELP}",
+        "Memory is bounded: an hour at full rate and a day by the minute take at most\n\
+         {} MiB for 1 GPU and 1 engine, {} MiB for 8 and 8 ({fastest} MiB at 100ms).\n\n{AFTER_HELP}",
         mib(1, 1),
         mib(8, 8)
     )

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use warptop::app::ACTIONS;
 use warptop::store::Retention;
@@ -104,5 +105,20 @@ fn every_decision_is_listed() {
     for entry in fs::read_dir(root().join("docs/adr")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert!(text.contains(&format!("(docs/adr/{name})")), "ARCHITECTURE.md does not list {name}");
+    }
+}
+
+#[test]
+fn the_example_in_the_readme_is_what_the_program_says() {
+    let text = read("README.md");
+    let example = text.split_once("```console\n$ warptop ").unwrap().1.split_once("```").unwrap().0;
+    let (command, expected) = example.split_once('\n').unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_warptop"));
+    let output = program.args(command.split(' ')).current_dir(root()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    // Line by line, in this order; "…" stands for lines left out.
+    let mut lines = said.lines();
+    for line in expected.lines().filter(|line| line.trim() != "…") {
+        assert!(lines.any(|said| said == line), "`warptop {command}` does not say {line}");
     }
 }
