@@ -292,13 +292,18 @@ impl Picture<'_> {
         });
     }
 
-    /// Calls `draw` with the round values on the axis: powers of ten, and where they lie far apart their
-    /// double and half between them.
+    /// Calls `draw` with the round values on the axis: powers of ten, and where they lie far apart one or two
+    /// values between them.
     fn each_tick(&self, mut draw: impl FnMut(f64)) {
         let decades = (self.axis.hi / self.axis.lo).log10();
         let rows = f64::from(self.plot.height) / decades.max(0.1);
         let powers = self.axis.lo.log10().floor() as i32..=self.axis.hi.log10().ceil() as i32;
-        for factor in [1.0, 2.0, 5.0].into_iter().take(if rows >= 6.0 { 3 } else { 1 }) {
+        let factors: &[f64] = match rows {
+            rows if rows >= 6.0 => &[1.0, 2.0, 5.0],
+            rows if rows >= 3.0 => &[1.0, 3.0],
+            _ => &[1.0],
+        };
+        for factor in factors {
             for power in powers.clone() {
                 let value = factor * 10_f64.powi(power);
                 if value >= self.axis.lo * 0.999 && value < self.axis.hi * 0.999 {
