@@ -2,7 +2,9 @@
 //! numbers of a screen too small for panes. Words are made in `prepare` in reused buffers; drawing
 //! only writes. It knows no pane's content.
 
-use std::fmt::{self, Display, Write};
+mod frame;
+mod line;
+mod words;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,7 +14,10 @@ use crate::derive::quantile::{highest_allowed, quantile};
 use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time};
 use crate::store::{Data, HistogramWindow, Window};
 
-use super::pane::PaneSpec;
+pub use frame::{draw_frame, draw_tabs};
+use line::{GAP, Line};
+use words::{Ago, Latency, Port, Position};
+
 use super::text::{put, put_wrapped, width, wrapped_rows};
 use super::theme::{Role, Theme};
 use super::units::{Bytes, FinePercent, Megahertz, Number, Percent, Seconds, Watts};
@@ -20,82 +25,9 @@ use super::units::{Bytes, FinePercent, Megahertz, Number, Percent, Seconds, Watt
 /// Age from which live data are no longer called current, ms: one missed scrape.
 const OLD_MS: u64 = 3_500;
 
-/// A short text in a line, with a dim label before it.
-#[derive(Debug)]
-struct Segment {
-    label: &'static str,
-    text: String,
-    role: Role,
-    /// Those with the highest rank give way first when the line is too short.
-    rank: u8,
-}
-
-/// A line of segments whose buffers are used again.
-#[derive(Debug, Default)]
-struct Line {
-    segments: Vec<Segment>,
-    used: usize,
-}
-
-impl Line {
-    fn clear(&mut self) {
-        self.used = 0;
-    }
-
-    fn add(&mut self, label: &'static str, role: Role, rank: u8, text: fmt::Arguments<'_>) {
-        if self.used == self.segments.len() {
-            self.segments.push(Segment { label, text: String::new(), role, rank });
-        }
-        let segment = &mut self.segments[self.used];
-        (segment.label, segment.role, segment.rank) = (label, role, rank);
-        segment.text.clear();
-        // A String takes everything.
-        let _ = segment.text.write_fmt(text);
-        self.used += 1;
-    }
-
-    fn shown(&self) -> &[Segment] {
-        &self.segments[..self.used]
-    }
-
-    /// Highest rank that may be shown for everything up to it to fit into `columns`.
-    fn fitting(&self, columns: u16) -> u8 {
-        let needs = |rank: u8| {
-            self.shown().iter().filter(|s| s.rank <= rank).map(Segment::width).fold(0_u16, u16::saturating_add)
-        };
-        (0..=9).rev().find(|&rank| needs(rank) <= columns.saturating_add(GAP)).unwrap_or(0)
-    }
-
-    /// Draws what fits into the row from column `x` on; returns the column after it.
-    fn draw(&self, buf: &mut Buffer, area: Rect, mut x: u16, theme: Theme) -> u16 {
-        let most = self.fitting(area.width.saturating_sub(x));
-        for segment in self.shown().iter().filter(|s| s.rank <= most) {
-            x = segment.draw(buf, area, (x, 0), theme) + GAP;
-        }
-        x
-    }
-
-    /// Columns it takes when nothing gives way.
-    fn width(&self) -> u16 {
-        self.shown().iter().map(Segment::width).fold(0_u16, u16::saturating_add).saturating_sub(GAP)
-    }
-
-    /// Draws all segments over as many rows as they need and there are.
-    fn flow(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
-        let (mut x, mut y) = (0, 0);
-        for segment in self.shown() {
-            if x > 0 && x + segment.width() - GAP > area.width {
-                (x, y) = (0, y + 1);
-            }
-            x = segment.draw(buf, area, (x, y), theme) + GAP;
-        }
-    }
-}
-
 /// Section of the keys that are named first in the footer.
 const PROGRAM: &str = "Program";
-/// Whether a section's keys are named now.
-type Rank = fn(&str) -> bool;
+
 /// How a figure of the host is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Figure {
@@ -122,23 +54,6 @@ const HOST: [(Metric, &str, u8, Figure, f64); 8] = [
     (Metric::TcpRetrans, "TCP retransmits", 4, Figure::Rate, 0.5),
     (Metric::SwapUsed, "swap", 5, Figure::Bytes, f64::INFINITY),
 ];
-
-/// Columns between two segments.
-const GAP: u16 = 2;
-
-impl Segment {
-    fn width(&self) -> u16 {
-        let label = if self.label.is_empty() { 0 } else { width(self.label).saturating_add(1) };
-        label.saturating_add(width(&self.text)).saturating_add(GAP)
-    }
-
-    fn draw(&self, buf: &mut Buffer, area: Rect, (mut x, y): (u16, u16), theme: Theme) -> u16 {
-        if !self.label.is_empty() {
-            x = put(buf, area, (x, y), theme.style(Role::Dim), format_args!("{} ", self.label));
-        }
-        put(buf, area, (x, y), theme.style(self.role), format_args!("{}", self.text))
-    }
-}
 
 /// Everything around the panes.
 #[derive(Debug, Default)]
@@ -271,7 +186,7 @@ impl Chrome {
                 Figure::Rate => line.add(label, role, rank, format_args!("{}/s", Number(reading))),
             }
         }
-        if line.used == 1 {
+        if line.len() == 1 {
             line.add("", Role::Dim, 0, format_args!("no figures yet"));
         }
     }
@@ -353,13 +268,13 @@ impl Chrome {
         let state = self.state.width().min(area.width);
         let left = Rect { width: area.width - state, ..area };
         // One column before the state stays free.
-        self.header.draw(buf, Rect { width: left.width.saturating_sub(GAP), ..left }, 0, theme);
-        self.state.draw(buf, Rect { x: left.right(), width: state, ..area }, 0, theme);
+        self.header.draw(buf, Rect { width: left.width.saturating_sub(GAP), ..left }, theme);
+        self.state.draw(buf, Rect { x: left.right(), width: state, ..area }, theme);
     }
 
     /// Draws the machine's own figures.
     pub fn draw_host(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
-        self.host.draw(buf, area, 0, theme);
+        self.host.draw(buf, area, theme);
     }
 
     /// Draws what is missing, and why.
@@ -374,13 +289,15 @@ impl Chrome {
         }
         let cost = self.cost.width().min(area.width / 2);
         let right = Rect { x: area.right() - cost, width: cost, ..area };
-        self.cost.draw(buf, right, 0, theme);
+        self.cost.draw(buf, right, theme);
         let left = Rect { width: area.width - cost, ..area };
         let demo = app.nothing_here();
         let mut x = 0;
         // The way out first: the last ones give way on a narrow screen.
-        let (program, others): (Rank, Rank) = (|s| s == PROGRAM, |s| s != PROGRAM);
-        for spec in [program, others].into_iter().flat_map(|wanted| ACTIONS.iter().filter(move |s| wanted(s.section))) {
+        let in_order = [true, false]
+            .into_iter()
+            .flat_map(|first| ACTIONS.iter().filter(move |spec| (spec.section == PROGRAM) == first));
+        for spec in in_order {
             let hint = if demo && spec.action == Action::Demo { "demo" } else { spec.hint };
             let needed = width(spec.label) + 1 + width(hint) + GAP;
             if hint.is_empty() || x + needed > left.width {
@@ -394,67 +311,6 @@ impl Chrome {
     /// Draws the bare numbers of a screen that is too small for panes.
     pub fn draw_numbers(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
         self.numbers.flow(buf, area, theme);
-    }
-}
-
-/// Draws the names of the panes with their numbers, `focus` marked.
-pub fn draw_tabs(buf: &mut Buffer, area: Rect, theme: Theme, panes: &[PaneSpec], focus: usize) {
-    let needs = |pane: &PaneSpec| width(pane.tab) + 3;
-    let all = panes.iter().map(needs).fold(0_u16, u16::saturating_add);
-    let mut x = 0;
-    for (place, pane) in panes.iter().enumerate() {
-        let number = place + 1;
-        let (style, open, close) =
-            if place == focus { (theme.style(Role::Accent), '[', ']') } else { (theme.style(Role::Dim), ' ', ' ') };
-        // Too narrow for all names: only the chosen one is spelt out.
-        if all <= area.width || place == focus {
-            x = put(buf, area, (x, 0), style, format_args!("{open}{number} {}{close}", pane.tab));
-        } else {
-            x = put(buf, area, (x, 0), style, format_args!(" {number} "));
-        }
-    }
-}
-
-/// Draws a pane's frame: name and answer in its upper edge. Without room for a frame, the edge only.
-pub fn draw_frame(buf: &mut Buffer, slot: &super::layout::Slot, theme: Theme, name: &str, answer: &str, focused: bool) {
-    let area = slot.area.intersection(buf.area);
-    if area.is_empty() {
-        return;
-    }
-    let style = theme.style(if focused { Role::Focus } else { Role::Border });
-    let [tl, tr, bl, br, across, down] =
-        if theme.unicode() { ['╭', '╮', '╰', '╯', '─', '│'] } else { ['+', '+', '+', '+', '-', '|'] };
-    let (right, last) = (area.width - 1, area.height - 1);
-    for x in 0..area.width {
-        put(buf, area, (x, 0), style, format_args!("{across}"));
-    }
-    if slot.inside.x > slot.area.x {
-        for x in 0..area.width {
-            put(buf, area, (x, last), style, format_args!("{across}"));
-        }
-        for y in 0..area.height {
-            put(buf, area, (0, y), style, format_args!("{down}"));
-            put(buf, area, (right, y), style, format_args!("{down}"));
-        }
-        for (x, y, corner) in [(0, 0, tl), (right, 0, tr), (0, last, bl), (right, last, br)] {
-            put(buf, area, (x, y), style, format_args!("{corner}"));
-        }
-    }
-    let title = Rect { x: area.x + 1.min(right), width: area.width.saturating_sub(2), height: 1, ..area };
-    let named = if focused { theme.style(Role::Focus) } else { theme.style(Role::Dim) };
-    let mut x = put(buf, title, (0, 0), named, format_args!(" {name} "));
-    if !answer.is_empty() && x + 4 < title.width {
-        x = put(buf, title, (x, 0), style, format_args!("{across} "));
-        let room = Rect { x: title.x + x, width: (title.width - x).saturating_sub(1), ..title };
-        let end = put(buf, room, (0, 0), theme.style(Role::Text), format_args!("{answer}"));
-        let more = width(answer) > room.width;
-        put(
-            buf,
-            title,
-            (x + end, 0),
-            style,
-            format_args!("{}", if more { if theme.unicode() { '…' } else { '~' } } else { ' ' }),
-        );
     }
 }
 
@@ -477,60 +333,4 @@ fn age(data: &Data, app: &App) -> Option<u64> {
         up.then(|| source.last_read(end)).flatten().map(|at| end.since(at))
     });
     ages.max()
-}
-
-/// The port of a URL as ":8000", or its end when there is none.
-struct Port<'a>(&'a str);
-
-impl Display for Port<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let host = self.0.split("://").last().unwrap_or_default();
-        let host = host.split('/').next().unwrap_or_default();
-        match host.strip_prefix("127.0.0.1").or_else(|| host.strip_prefix("localhost")) {
-            Some(port) if !port.is_empty() => f.write_str(port),
-            _ => f.write_str(host),
-        }
-    }
-}
-
-/// An age: "0.2 s", "75 s", "12 min".
-struct Ago(u64);
-
-impl Display for Ago {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            ms if ms < 9_950 => write!(f, "{:.1} s", ms as f64 / 1000.0),
-            ms if ms < 120_000 => write!(f, "{} s", ms / 1000),
-            ms => write!(f, "{} min", ms / 60_000),
-        }
-    }
-}
-
-/// A place in a recording: "0:52".
-struct Position(u64);
-
-impl Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = self.0 / 1000;
-        if s >= 3600 {
-            write!(f, "{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
-        } else {
-            write!(f, "{}:{:02}", s / 60, s % 60)
-        }
-    }
-}
-
-/// Name of a latency on screen.
-struct Latency(Metric);
-
-impl Display for Latency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Metric::Ttft => "TTFT",
-            Metric::Itl => "ITL",
-            Metric::E2e => "E2E",
-            Metric::QueueTime => "queue",
-            other => other.key(),
-        })
-    }
 }

@@ -1,0 +1,91 @@
+//! A running set of sources and the store they fill: live, recorded, or filled by a test.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::app::Origin;
+use crate::model::Clock;
+use crate::recording::Recorder;
+use crate::sampler::replay::{Input as Recorded, Replay, ReplayError};
+use crate::sampler::{Context, Options, SAMPLERS, Sink, Stop};
+use crate::store::{Retention, Store};
+
+/// A recording cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// It cannot be opened or is no recording.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// The system gave no thread.
+    #[error("cannot start to read the recording: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// A running set of sources and the store they fill.
+pub struct Session {
+    pub(super) store: Arc<Store>,
+    pub(super) sink: Sink,
+    stop: Stop,
+    pub(super) origin: Origin,
+    pub(super) replay: Option<Replay>,
+}
+
+impl Session {
+    /// Starts every live source, with period `interval` of the fast ones.
+    pub fn live(clock: &Arc<dyn Clock>, options: &Options, interval: Duration) -> Self {
+        Self::record(clock, options, interval, None)
+    }
+
+    /// The same, every batch copied to the recorder.
+    pub(super) fn record(
+        clock: &Arc<dyn Clock>,
+        options: &Options,
+        interval: Duration,
+        recorder: Option<&Recorder>,
+    ) -> Self {
+        let store = Arc::new(Store::new(Retention::HOUR));
+        let sink = Sink::new(Arc::clone(&store), recorder.map(Recorder::tap));
+        let stop = Stop::default();
+        let context = Context { sink: sink.clone(), clock: Arc::clone(clock), stop: stop.clone(), interval };
+        for sampler in SAMPLERS {
+            (sampler.start)(&context, options);
+        }
+        Self { store, sink, stop, origin: Origin::Live, replay: None }
+    }
+
+    /// Starts to read a recording.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is no recording.
+    pub fn replay(input: &Recorded) -> Result<Self, SessionError> {
+        let reader = input.open()?;
+        let store = Arc::new(Store::new(Retention::HOUR));
+        let stop = Stop::default();
+        let origin = match input {
+            Recorded::Demo => Origin::Demo,
+            Recorded::Stdin => Origin::Stream,
+            Recorded::File(_) => Origin::Recording,
+        };
+        let replay = Replay::start(reader, Arc::clone(&store), stop.clone())?;
+        let sink = Sink::new(Arc::clone(&store), None);
+        Ok(Self { store, sink, stop, origin, replay: Some(replay) })
+    }
+
+    /// A session on a store that something else fills.
+    pub fn on(store: Arc<Store>, origin: Origin) -> Self {
+        let sink = Sink::new(Arc::clone(&store), None);
+        Self { store, sink, stop: Stop::default(), origin, replay: None }
+    }
+
+    /// The store that is filled.
+    pub const fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}

@@ -1,0 +1,75 @@
+//! Words for the header: ports, ages, places in a recording, names of latencies.
+
+use std::fmt::{self, Display};
+
+use crate::model::Metric;
+
+/// The port of a URL as ":8000", or its end when there is none.
+pub(super) struct Port<'a>(pub(super) &'a str);
+
+impl Display for Port<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = self.0.split("://").last().unwrap_or_default();
+        let host = host.split('/').next().unwrap_or_default();
+        match host.strip_prefix("127.0.0.1").or_else(|| host.strip_prefix("localhost")) {
+            Some(port) if !port.is_empty() => f.write_str(port),
+            _ => f.write_str(host),
+        }
+    }
+}
+
+/// An age: "0.2 s", "75 s", "12 min".
+pub(super) struct Ago(pub(super) u64);
+
+impl Display for Ago {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ms if ms < 9_950 => write!(f, "{:.1} s", ms as f64 / 1000.0),
+            ms if ms < 120_000 => write!(f, "{} s", ms / 1000),
+            ms => write!(f, "{} min", ms / 60_000),
+        }
+    }
+}
+
+/// A place in a recording: "0:52".
+pub(super) struct Position(pub(super) u64);
+
+impl Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = self.0 / 1000;
+        if s >= 3600 {
+            write!(f, "{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+        } else {
+            write!(f, "{}:{:02}", s / 60, s % 60)
+        }
+    }
+}
+
+/// Name of a latency on screen.
+pub(super) struct Latency(pub(super) Metric);
+
+impl Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Metric::Ttft => "TTFT",
+            Metric::Itl => "ITL",
+            Metric::E2e => "E2E",
+            Metric::QueueTime => "queue",
+            other => other.key(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words() {
+        assert_eq!(Port("http://127.0.0.1:8000").to_string(), ":8000");
+        assert_eq!(Port("http://localhost:9000/v1").to_string(), ":9000");
+        assert_eq!(Port("https://gpu7.example:8000").to_string(), "gpu7.example:8000");
+        assert_eq!([Ago(240), Ago(75_900), Ago(600_000)].map(|a| a.to_string()), ["0.2 s", "75 s", "10 min"]);
+        assert_eq!([Position(52_900), Position(3_723_000)].map(|p| p.to_string()), ["0:52", "1:02:03"]);
+    }
+}
