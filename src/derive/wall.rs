@@ -179,16 +179,21 @@ impl Display for Evidence {
             Wall::Idle => return write!(f, "{}: SM {sm:.0} %, DRAM {dram:.0} %", wall.word()),
             Wall::Launch => write!(f, "{}: SM {sm:.0} %, DRAM {dram:.0} % of peak", wall.word())?,
             Wall::Memory => write!(f, "{}: DRAM {dram:.0} % of peak, SM {sm:.0} %", wall.word())?,
-            Wall::Compute | Wall::Power | Wall::Heat | Wall::Balanced => {
+            Wall::Power | Wall::Heat => {
+                let (reason, share) = self.throttled.map_or(("", 0.0), |(reason, share)| (reason.word, share * 100.0));
+                let clock = self.clock_share().unwrap_or(0.0) * 100.0;
+                let word = wall.word();
+                return write!(
+                    f,
+                    "{word}: {reason} {share:.0} %, SM clock {clock:.0} % of maximum, SM {sm:.0} %, DRAM {dram:.0} %"
+                );
+            }
+            Wall::Compute | Wall::Balanced => {
                 write!(f, "{}: SM {sm:.0} %, DRAM {dram:.0} % of peak", wall.word())?;
             }
         }
-        match (wall, self.throttled, self.util_time) {
-            (Wall::Power | Wall::Heat, Some((reason, share)), _) => {
-                let clock = self.clock_share().unwrap_or(0.0) * 100.0;
-                write!(f, ", {} {:.0} % of the time, SM clock {clock:.0} %", reason.word, share * 100.0)
-            }
-            (Wall::Launch, _, Reading::Value(time)) => write!(f, ", though something ran {time:.0} % of the time"),
+        match (wall, self.util_time) {
+            (Wall::Launch, Reading::Value(time)) => write!(f, ", though something ran {time:.0} % of the time"),
             _ => match self.tensor_active {
                 Reading::Value(tensor) => write!(f, ", tensor {tensor:.0} %"),
                 Reading::Missing(_) => Ok(()),
@@ -309,7 +314,7 @@ mod tests {
         );
         assert_eq!(
             text([90.5, 38.1, 65.1, 98.6, 1652.1, 983.0]),
-            "power-limited: SM 90 %, DRAM 38 % of peak, power cap 98 % of the time, SM clock 83 %"
+            "power-limited: power cap 98 %, SM clock 83 % of maximum, SM 90 %, DRAM 38 %"
         );
         assert_eq!(
             text([0.0, 1.1, 0.0, 100.0, 1980.0, 0.0]),

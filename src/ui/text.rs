@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui::style::{Color, Modifier, Style};
 
 /// Longest text drawn in one call, bytes. More is cut at a character.
 const LINE: usize = 512;
@@ -39,6 +39,8 @@ pub fn put(buf: &mut Buffer, area: Rect, (x, y): (u16, u16), style: Style, text:
     // Line takes what fits and never fails.
     let _ = line.write_fmt(text);
     let text = std::str::from_utf8(&line.bytes[..line.len]).unwrap_or_default();
+    // A style without a colour of its own must not take over what a frame or a grid line left in the cell.
+    let style = Style::new().fg(Color::Reset).remove_modifier(Modifier::all()).patch(style);
     let (end, _) = buf.set_stringn(area.x + x, area.y + y, text, usize::from(area.width - x), style);
     end - area.x
 }
@@ -141,6 +143,16 @@ mod tests {
         let mut buf = Buffer::with_lines(["55 °C 2.5× 模 ok"]);
         to_ascii(&mut buf);
         assert_eq!(buf, Buffer::with_lines(["55  C 2.5x ?  ok"]));
+    }
+
+    #[test]
+    fn plain_text_on_a_frame_is_plain() {
+        let mut buf = Buffer::empty(Rect::new(0, 0, 4, 1));
+        let (area, frame) = (buf.area, Style::new().fg(Color::DarkGray).add_modifier(Modifier::DIM));
+        put(&mut buf, area, (0, 0), frame, format_args!("----"));
+        put(&mut buf, area, (1, 0), Style::new().add_modifier(Modifier::BOLD), format_args!("ab"));
+        assert_eq!((buf[(1, 0)].fg, buf[(1, 0)].modifier), (Color::Reset, Modifier::BOLD));
+        assert_eq!(buf[(3, 0)].fg, Color::DarkGray);
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     new: || Box::new(Clocks::new()),
 };
 
+/// A value may be this much above its limit before the axis grows.
+const OVERSHOOT: f64 = 1.05;
+
 /// One of the plots.
 #[derive(Debug)]
 struct Strip {
@@ -71,8 +74,10 @@ impl Strip {
         let limit = self.most.value().or_else(|| held().map(|(_, most)| most));
         let top = self.bins.iter().filter_map(Bin::max).fold(0.0_f32, f32::max);
         let low = self.bins.iter().filter_map(Bin::min).fold(f32::INFINITY, f32::min);
-        // A value above its limit (power overshoots it for moments) must not be cut off.
-        let hi = limit.map_or_else(|| Scale::zoom(f64::from(top), 1.0).hi(), |m| m.max(f64::from(top)));
+        // Power overshoots its limit for moments: that stays the top, unless it is more than that.
+        let hi = limit
+            .filter(|limit| f64::from(top) <= limit * OVERSHOOT)
+            .unwrap_or_else(|| Scale::zoom(f64::from(top), 1.0).hi());
         // Clocks that stay in the upper half get all the rows.
         let lo = if self.metric == Metric::SmClock && f64::from(low) > hi / 2.0 { hi / 2.0 } else { 0.0 };
         self.scale = Scale::fixed(lo, hi);

@@ -2,7 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
+use ratatui::style::Style;
 
 use crate::store::Bin;
 use crate::ui::theme::{Role, Theme};
@@ -66,7 +66,7 @@ pub enum Band {
 }
 
 /// Draws stretches of time into the first row of `area`, column `x` being what `band(x)` says: blocks
-/// as high as the share, each stretch with its letter at the start and again every 16 columns.
+/// up to half a row high for the share, each stretch with its letter at the start and every 16 columns.
 pub fn bands(buf: &mut Buffer, area: Rect, theme: &Theme, style: Style, band: impl Fn(u16) -> Band) {
     let mut since = (' ', 0);
     for x in 0..area.width {
@@ -82,10 +82,12 @@ pub fn bands(buf: &mut Buffer, area: Rect, theme: &Theme, style: Style, band: im
                 cell.set_char(if theme.unicode() { '·' } else { '.' }).set_style(theme.style(Role::Border));
             }
             Band::Held(letter, _) if (x - since.1).is_multiple_of(16) => {
-                cell.set_char(letter).set_style(style.add_modifier(Modifier::REVERSED));
+                cell.set_char(letter).set_style(style);
             }
             Band::Held(_, share) => {
-                cell.set_char(lower(*theme, (share * 8.0).ceil() as u16)).set_style(style);
+                // Half a row is enough: what holds all the time must not outshine the data.
+                let eighths = if theme.unicode() { 4.0 } else { 8.0 };
+                cell.set_char(lower(*theme, (share * eighths).ceil() as u16)).set_style(style);
             }
         }
     }
@@ -122,7 +124,7 @@ mod tests {
     fn a_band_says_what_held_and_for_how_much() {
         let states = [Band::Unknown, Band::Clear, Band::Held('P', 1.0), Band::Held('P', 0.5), Band::Held('T', 1.0)];
         let draw = |theme| row(5, |buf, area| bands(buf, area, &theme, Style::new(), |x| states[usize::from(x)]));
-        assert_eq!(draw(Theme::FULL), " ·P▄T");
+        assert_eq!(draw(Theme::FULL), " ·P▂T");
         assert_eq!(draw(ASCII), " .P:T");
     }
 }

@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
 use crate::store::Bin;
-use crate::ui::theme::{Role, Theme};
+use crate::ui::theme::{Depth, Role, Theme};
 
 use super::axes::{divisions, grid_row, sub_row};
 use super::{Scale, anchored, cell};
@@ -129,8 +129,14 @@ impl Plot<'_> {
         let Some(height) = layer.eighths(usize::from(x), usize::from(area.width), area.height) else { return };
         for up in 0..height.div_ceil(8) {
             let Some(row) = (area.height - 1).checked_sub(up) else { return };
-            let Some(cell) = cell(buf, area, (x, row)) else { continue };
-            self.fill(layer, (height - up * 8).min(8), cell);
+            let eighths = (height - up * 8).min(8);
+            // Eighths would be a bright lid on a shade: without colour the edge is rounded to whole rows.
+            if self.theme.depth == Depth::Mono && up > 0 && eighths < 4 {
+                return;
+            }
+            if let Some(cell) = cell(buf, area, (x, row)) {
+                self.fill(layer, eighths, cell);
+            }
         }
     }
 
@@ -138,14 +144,13 @@ impl Plot<'_> {
     fn fill(&self, layer: &Area<'_>, eighths: u16, cell: &mut Cell) {
         match (self.theme.colour(layer.role), eighths) {
             (Some(colour), 8) => cell.set_char(' ').set_bg(colour),
-            (None, 8) => cell.set_char(self.theme.shade(layer.shade)).set_style(self.theme.style(Role::Dim)),
-            (colour, part) if self.theme.unicode() => {
-                let style = colour.map_or(self.theme.style(Role::Dim), |c| Style::new().fg(c));
-                cell.set_char(EIGHTHS[usize::from(part - 1).min(6)]).set_style(style)
+            (Some(colour), part) if self.theme.unicode() => {
+                cell.set_char(EIGHTHS[usize::from(part - 1).min(6)]).set_fg(colour)
             }
             (Some(colour), 4..) => cell.set_char(' ').set_bg(colour),
             (None, 4..) => cell.set_char(self.theme.shade(layer.shade)).set_style(self.theme.style(Role::Dim)),
             (Some(colour), _) => cell.set_char('_').set_fg(colour),
+            (None, _) if self.theme.unicode() => cell.set_char(EIGHTHS[0]).set_style(self.theme.style(Role::Dim)),
             (None, _) => cell.set_char('_').set_style(self.theme.style(Role::Dim)),
         };
     }
@@ -230,7 +235,7 @@ mod tests {
     use super::*;
     use crate::model::{Batch, Metric, SourceId, Subject, Time};
     use crate::store::{Retention, Store, Window};
-    use crate::ui::theme::{Charset, Depth};
+    use crate::ui::theme::Charset;
 
     /// One bin a value, through the store as a pane gets them; `None` is a gap.
     fn bins(values: &[Option<f64>]) -> Vec<Bin> {
