@@ -14,6 +14,9 @@ pub const THREE: (u16, u16) = (80, 24);
 /// Smallest size of one pane with tabs.
 pub const ONE: (u16, u16) = (40, 8);
 
+/// Smallest height with a frame: around fewer rows it would be all frame, and only its title line stays.
+const FRAMED: u16 = 7;
+
 /// The pane that is a strip over the full width, as high as there are GPUs.
 const STRIP: &str = "gpu_strip";
 /// The pane that takes the full width at the bottom of the grid.
@@ -124,8 +127,7 @@ impl Plan {
     }
 
     fn slot(&mut self, pane: usize, area: Rect) {
-        // A frame around fewer than three rows would be all frame: then only its title line stays.
-        let framed = area.height >= 7;
+        let framed = area.height >= FRAMED;
         let inside = if framed {
             Rect::new(area.x + 1, area.y + 1, area.width.saturating_sub(2), area.height.saturating_sub(2))
         } else {
@@ -153,8 +155,10 @@ impl Plan {
 
     fn strip(&mut self, rest: &mut Rect, wish: &Wish, panes: &[PaneSpec]) {
         if let Some(strip) = panes.iter().position(|p| p.id == STRIP) {
-            // Frame and head of the table, then a row for each GPU, but never more than half the screen.
-            let rows = wish.gpus.max(1).saturating_add(3).min(rest.height / 2);
+            // A head and a row for each GPU below the title, with a frame around them where there is one;
+            // but never more than half the screen.
+            let bare = wish.gpus.max(1).saturating_add(2);
+            let rows = if bare < FRAMED { bare } else { bare + 1 }.min(rest.height / 2);
             let area = top(rest, rows);
             self.slot(strip, area);
         }

@@ -164,3 +164,13 @@ fn check() -> Result<(), String> {
     }
     Err(format!("out of date: {}; look at them after `cargo xtask screenshots`", wrong.join(", ")))
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_pictures_show_what_the_program_draws() {
+        if let Err(why) = super::check() {
+            panic!("{why}");
+        }
+    }
+}

@@ -202,7 +202,9 @@ impl Chrome {
             let busy: f64 = data.sources().map(|(_, source)| source.busy(Window::last(at, 10_000))).sum();
             line.add("reading", Role::Dim, 4, format_args!("{}", FinePercent(Reading::new(busy * 100.0))));
         }
-        line.add("frame", Role::Dim, 3, format_args!("{}", Seconds(Reading::new(cost.frame_us as f64 / 1e6))));
+        if cost.frame_us > 0 {
+            line.add("frame", Role::Dim, 3, format_args!("{}", Seconds(Reading::new(cost.frame_us as f64 / 1e6))));
+        }
         let lost = cost.lost + data.out_of_order();
         line.add("", if lost > 0 { Role::Warn } else { Role::Dim }, 0, format_args!("{lost} lost"));
     }
