@@ -153,6 +153,8 @@ impl Chrome {
                     line.add(name, Role::Warn, 0, format_args!("paused {at} of {length}{more}"));
                 } else if behind == 0 && app.seen.complete {
                     line.add(name, Role::Warn, 0, format_args!("ended {at} of {length}"));
+                } else if (time.speed() - 1.0).abs() < f64::EPSILON {
+                    line.add(name, Role::Good, 0, format_args!("{at} of {length}{more}"));
                 } else {
                     line.add(name, Role::Good, 0, format_args!("{at} of {length}{more} ×{}", time.speed()));
                 }

@@ -114,6 +114,8 @@ struct Clocks {
     strips: [Strip; 3],
     bands: Bands,
     throttled: Option<Throttled>,
+    /// What the throttled shares are shares of: the axis, or less where there are no data yet.
+    over: Span,
     end: TimeEnd,
 }
 
@@ -129,6 +131,7 @@ impl Clocks {
             ],
             bands: Bands::default(),
             throttled: None,
+            over: Span(0),
             end: TimeEnd::Now,
         }
     }
@@ -143,7 +146,7 @@ impl Clocks {
         let share = |s: &Strip| Some(s.now.value()? / s.most.value().filter(|m| *m > 0.0)? * 100.0);
         let dominant = self.throttled.and_then(|t| t.dominant());
         let counted = self.throttled.is_some_and(|t| t.at_least().value().is_some());
-        let span = Span(view.span_ms);
+        let span = self.over;
         let _ = match (dominant, share(clock)) {
             (Some((reason, held)), Some(of_max)) => write!(
                 self.title,
@@ -172,6 +175,7 @@ impl Pane for Clocks {
         }
         self.bands.fill(data, view.gpu, view.window(), usize::from(axes.plot.width));
         self.throttled = Some(Throttled::over(data, view.gpu, view.window()));
+        self.over = Span(view.span_ms.min(data.oldest().map_or(0, |first| view.end.since(first))));
         self.end = TimeEnd::of(view, data.oldest());
         self.word_title(data, view);
         self.missing.clear();
@@ -225,7 +229,7 @@ impl Clocks {
     fn draw_words(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
         let theme = context.theme;
         let (dim, warn) = (theme.style(Role::Dim), theme.style(Role::Warn));
-        let mut x = put(buf, area, (0, 0), dim, format_args!("throttled in {}: ", Span(context.view.span_ms)));
+        let mut x = put(buf, area, (0, 0), dim, format_args!("throttled in {}: ", self.over));
         let Some(throttled) = self.throttled else { return };
         if let Reading::Missing(why) = throttled.at_least() {
             put(buf, area, (x, 0), dim, format_args!("{}", not_counted(why)));
