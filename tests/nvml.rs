@@ -231,7 +231,7 @@ fn first(batches: &[Batch], metric: Metric) -> (Reading, u32) {
 }
 
 #[test]
-fn counters_that_are_dear_are_read_once_a_second() {
+fn counters_that_are_dear_are_read_seldom() {
     let fake = Fake::new(&["FIELDS_US=2000"]);
     let run = Run::new(&fake.library);
     run.until_read(0);

@@ -40,7 +40,7 @@ impl Timing {
     pub const DEFAULT: Self = Self {
         period: Duration::from_secs(1),
         timeout: Duration::from_secs(2),
-        search: Duration::from_secs(5),
+        search: Duration::from_secs(10),
         search_when_none: Duration::from_secs(2),
     };
 
@@ -65,7 +65,7 @@ pub fn start(context: &Context, options: &Options, timing: Timing) {
 }
 
 /// How often the order to stop is looked for.
-const STOP_POLL: Duration = Duration::from_millis(100);
+const STOP_POLL: Duration = Duration::from_millis(500);
 
 fn run(context: &Context, options: &Options, timing: Timing) -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -3,7 +3,8 @@
 
     load.py URL MODEL OUT.jsonl '[["c4", 4, 512, 128, 12], …]'
 
-Each phase is name, clients (0: wait), prompt tokens, output tokens, seconds. OUT gets one line a request and one line a
+Each phase is name, clients (0: wait), prompt tokens, output tokens, seconds. Lengths vary by half around what is
+given, so that clients do not march in step. OUT gets one line a request and one line a
 phase ({"phase", "start_ms", "end_ms", "tok_s", "itl_p50_ms", "itl_p99_ms", "gaps"}). A gap is the time between two
 events of one stream, stamped when the bytes arrive and before they are parsed.
 """
@@ -19,6 +20,7 @@ def quantile(values, q):
 
 
 async def one(session, phase, prompt, output, gaps):
+    prompt, output = random.randint(prompt // 2, prompt * 3 // 2), random.randint(output // 2, output * 3 // 2)
     body = dict(model=MODEL, prompt=[random.randint(10, 18000) for _ in range(prompt)], max_tokens=output,
                 ignore_eos=True, stream=True, stream_options=dict(include_usage=True))
     sent, first, last, usage, error = time.time(), None, None, None, None

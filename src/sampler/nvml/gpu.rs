@@ -27,12 +27,14 @@ pub(super) struct Gpu {
     device: Device<'static>,
     gpm: Option<Gpm>,
     throttled: [Throttled; 5],
+    /// Reasons that held since the last slow reading.
+    held: u64,
     health: Health,
 }
 
-/// A counter of throttled time that takes longer than this is dear, µs: once a second is often enough, as
-/// it is exact at any rate. On an H200 the two hardware reasons take 1 ms, the three others 35 µs; violation
-/// times take 700 µs each.
+/// A counter of throttled time that takes longer than this is dear, µs. It is exact at any rate, so it is
+/// read once a second while its reason holds and every 10 s otherwise. On an H200 the two hardware reasons
+/// take 1 ms, the three others 35 µs; violation times take 700 µs each.
 const DEAR_US: u64 = 300;
 
 /// What reading it has shown.
@@ -50,6 +52,8 @@ pub(super) struct Health {
 #[derive(Clone, Copy, Debug)]
 struct Throttled {
     metric: Metric,
+    /// Its bit among the clocks event reasons (nvml.h).
+    bit: u64,
     field: u32,
     /// Older drivers count the same as a policy's violation time.
     policy: Option<PerformancePolicy>,
@@ -57,29 +61,37 @@ struct Throttled {
     dear: bool,
 }
 
-const fn throttled(metric: Metric, field: u32, policy: Option<PerformancePolicy>) -> Throttled {
-    Throttled { metric, field, policy, by_policy: false, dear: false }
+const fn throttled(metric: Metric, bit: u64, field: u32, policy: Option<PerformancePolicy>) -> Throttled {
+    Throttled { metric, bit, field, policy, by_policy: false, dear: false }
 }
 
 /// The counters of throttled time (ns). The wrapper translates the ids to the numbering of the driver.
 const THROTTLED: [Throttled; 5] = [
     throttled(
         Metric::ThrottledPowerCap,
+        0x4,
         field_id::NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP,
         Some(PerformancePolicy::Power),
     ),
     throttled(
         Metric::ThrottledSyncBoost,
+        0x10,
         field_id::NVML_FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST,
         Some(PerformancePolicy::SyncBoost),
     ),
     throttled(
         Metric::ThrottledSwThermal,
+        0x20,
         field_id::NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN,
         Some(PerformancePolicy::Thermal),
     ),
-    throttled(Metric::ThrottledHwThermal, field_id::NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, None),
-    throttled(Metric::ThrottledPowerBrake, field_id::NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, None),
+    throttled(Metric::ThrottledHwThermal, 0x40, field_id::NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, None),
+    throttled(
+        Metric::ThrottledPowerBrake,
+        0x80,
+        field_id::NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN,
+        None,
+    ),
 ];
 
 impl Gpu {
@@ -87,7 +99,7 @@ impl Gpu {
     pub(super) fn new(index: u8, device: Device<'static>) -> Self {
         let name = device.name().map_or_else(|_| "GPU".to_owned(), |name| text::clean(&name));
         let gpm = device.gpm_support().unwrap_or(false).then(Gpm::default);
-        Self { index, name, device, gpm, throttled: THROTTLED, health: Health::default() }
+        Self { index, name, device, gpm, throttled: THROTTLED, held: 0, health: Health::default() }
     }
 
     /// What reading it has shown so far.
@@ -140,25 +152,18 @@ impl Gpu {
             let cost = (0..3).map(|_| {
                 let began = clock.micros();
                 let mut out = Out { batch: &mut trial, subject: Subject::Gpu(self.index), health: &mut self.health };
-                read_throttled(&self.device, std::slice::from_ref(throttled), &mut out);
+                read_throttled(&self.device, std::iter::once(&*throttled), &mut out);
                 clock.micros().saturating_sub(began)
             });
             throttled.dear = cost.min().is_some_and(|us| us > DEAR_US);
         }
         // What the trial refused is still to be said.
         self.health.unsupported.clear();
-        // Cheap ones first, so that each class reads a slice.
-        self.throttled.sort_by_key(|t| t.dear);
-    }
-
-    /// The counters of throttled time of the fast class, and those of the slow one.
-    fn counters(throttled: &[Throttled; 5]) -> (&[Throttled], &[Throttled]) {
-        throttled.split_at(throttled.partition_point(|t| !t.dear))
     }
 
     /// Activity, clocks, power, reasons: 20 µs a call, GPM about 0.15 ms.
     pub(super) fn fast(&mut self, clock: &dyn Clock, batch: &mut Batch) {
-        let Self { device, gpm, health, throttled, .. } = self;
+        let Self { device, gpm, health, throttled, held, .. } = self;
         let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
         if let Some(gpm) = gpm {
             gpm.read(device, clock, &mut out);
@@ -171,13 +176,17 @@ impl Gpu {
         // The mean over 1 s that the power limit is held against. The instantaneous reading (field 186) of an
         // H200 at its 700 W cap jumps between 600 and 760 W.
         out.read(Metric::Power, || device.power_usage().map(|mw| f64::from(mw) / 1e3));
-        out.read(Metric::ThrottleReasons, || raw::event_reasons(device).map(|bits| bits as f64));
-        read_throttled(device, Self::counters(throttled).0, &mut out);
+        out.read(Metric::ThrottleReasons, || {
+            let bits = raw::event_reasons(device)?;
+            *held |= bits;
+            Ok(bits as f64)
+        });
+        read_throttled(device, throttled.iter().filter(|t| !t.dear), &mut out);
     }
 
     /// Memory and temperatures.
     pub(super) fn slow(&mut self, batch: &mut Batch) {
-        let Self { device, health, throttled, .. } = self;
+        let Self { device, health, throttled, held, .. } = self;
         let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
         out.read_all([Metric::GpuMemUsed, Metric::GpuMemTotal], || {
             // What the driver reserves for itself is in use as well; version 2 of the call counts it apart.
@@ -188,7 +197,8 @@ impl Gpu {
             other => other.map(f64::from),
         });
         read_fields(device, &[(Metric::MemTemp, field_id::NVML_FI_DEV_MEMORY_TEMP)], 1.0, &mut out);
-        read_throttled(device, Self::counters(throttled).1, &mut out);
+        let held = std::mem::take(held);
+        read_throttled(device, throttled.iter().filter(|t| t.dear && held & t.bit != 0), &mut out);
     }
 
     /// Processes with memory on this GPU, computing and drawing ones.
@@ -218,9 +228,10 @@ impl Gpu {
     /// Link, errors, limit, energy (a counter, so exact at any rate, that takes 4 ms to read); and what was
     /// not supported is tried again.
     pub(super) fn rare(&mut self, batch: &mut Batch) {
-        let Self { device, health, .. } = self;
+        let Self { device, health, throttled, .. } = self;
         health.unsupported.clear();
         let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
+        read_throttled(device, throttled.iter().filter(|t| t.dear), &mut out);
         out.read(Metric::Energy, || device.total_energy_consumption().map(|mj| mj as f64 / 1e3));
         out.read(Metric::PowerLimit, || device.enforced_power_limit().map(|mw| f64::from(mw) / 1e3));
         out.read(Metric::PcieGen, || device.current_pcie_link_gen().map(f64::from));
@@ -242,12 +253,17 @@ fn peak_from_clock(device: &Device<'_>) -> Result<f64, NvmlError> {
     Ok(f64::from(mhz) * 1e6 * 2.0 * f64::from(device.memory_bus_width()?) / 8.0)
 }
 
-fn read_throttled(device: &Device<'_>, throttled: &[Throttled], out: &mut Out<'_>) {
+fn read_throttled<'t>(device: &Device<'_>, throttled: impl Iterator<Item = &'t Throttled>, out: &mut Out<'_>) {
     const MS_PER_NS: f64 = 1e-6;
-    for (metric, policy) in throttled.iter().filter(|t| t.by_policy).filter_map(|t| Some((t.metric, t.policy?))) {
-        out.read(metric, || device.violation_status(policy).map(|v| v.violation_time as f64 * MS_PER_NS));
+    let mut fields = Vec::with_capacity(THROTTLED.len());
+    for throttled in throttled {
+        match throttled.policy.filter(|_| throttled.by_policy) {
+            Some(policy) => out.read(throttled.metric, || {
+                device.violation_status(policy).map(|v| v.violation_time as f64 * MS_PER_NS)
+            }),
+            None => fields.push((throttled.metric, throttled.field)),
+        }
     }
-    let fields: Vec<_> = throttled.iter().filter(|t| !t.by_policy).map(|t| (t.metric, t.field)).collect();
     read_fields(device, &fields, MS_PER_NS, out);
 }
 

@@ -1,4 +1,4 @@
-//! The NVML calls that the wrapper does not offer, and the allocator's trim after opening it.
+//! The NVML calls that the wrapper does not offer: the only unsafe code in warptop.
 //!
 //! Each is a question with plain numbers as its answer. Layouts come from nvml-wrapper-sys.
 #![expect(unsafe_code, reason = "these functions have no safe wrapper")]
@@ -8,16 +8,6 @@ use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
     nvmlTemperature_v1_t, nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU as SENSOR_GPU,
 };
-
-/// Hands back to the system what the allocator holds free. Opening NVML leaves 10 MB of it behind (driver
-/// 580: RSS 50.9 MB before, 40.7 MB after in a Python that had just opened it).
-pub(super) fn trim_heap() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: no pointer is passed; the call only returns free pages and may run at any time.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
 
 /// Rows of device memory that were remapped.
 pub(super) struct Remapped {

@@ -3,8 +3,8 @@
 //! | class | period | what |
 //! | --- | --- | --- |
 //! | fast | `--interval`, 250 ms, at least 100 ms | activity, clocks, power, throttle reasons and throttled time |
-//! | slow | 1 s | memory, temperatures, processes; throttled time where that is dear |
-//! | rare | 10 s | PCIe link, errors, power limit, energy |
+//! | slow | 1 s | memory, temperatures, processes; dear counters of throttled time whose reason holds |
+//! | rare | 10 s | PCIe link, errors, power limit, energy; every dear counter |
 //! | once | at the start | names, maxima, thresholds, versions |
 //!
 //! Invariant: a GPU that fails does not keep the others from being read.
@@ -20,7 +20,6 @@ use super::super::Context;
 use super::super::thread::{Due, SECOND_VALID_MS, Ticker};
 use super::gpu::Gpu;
 use super::pace::Pace;
-use super::raw;
 use super::watchdog::{Doing, Heart, STALLED_US};
 
 const SLOW: Duration = Duration::from_secs(1);
@@ -64,7 +63,6 @@ impl<'a> Session<'a> {
         let batch = |valid_ms| Batch::new(SourceId::Nvml, clock.now(), valid_ms);
         let (mut fast, mut slow, mut rare) = (batch(0), batch(SECOND_VALID_MS), batch(RARE_VALID_MS));
         self.read_once(batch(Batch::FOREVER));
-        raw::trim_heap();
         let mut ticker = Ticker::new(self.context, self.pace.period());
         let now = clock.micros();
         let (mut slow_due, mut rare_due) = (Due::new(SLOW, now), Due::new(RARE, now));
