@@ -118,7 +118,10 @@ impl Chrome {
             let short = model.rsplit('/').next().filter(|s| !s.is_empty()).unwrap_or(model);
             line.add("", Role::Text, 2, format_args!("{short}"));
         }
-        line.add("", Role::Dim, 5, format_args!("{}", Port(url)));
+        // A live engine's name already says where it is.
+        if !kind.ends_with(Port(url).text()) {
+            line.add("", Role::Dim, 5, format_args!("{}", Port(url)));
+        }
         let latest = |metric| Number(data.latest(engine, metric, app.view.end).reading);
         let (running, waiting) = (latest(Metric::RequestsRunning), latest(Metric::RequestsWaiting));
         let queued = waiting.0.value().is_some_and(|n| n > 0.0);

@@ -7,14 +7,18 @@ use crate::model::Metric;
 /// The port of a URL as ":8000", or its end when there is none.
 pub(super) struct Port<'a>(pub(super) &'a str);
 
-impl Display for Port<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Port<'_> {
+    pub(super) fn text(&self) -> &str {
         let host = self.0.split("://").last().unwrap_or_default();
         let host = host.split('/').next().unwrap_or_default();
-        match host.strip_prefix("127.0.0.1").or_else(|| host.strip_prefix("localhost")) {
-            Some(port) if !port.is_empty() => f.write_str(port),
-            _ => f.write_str(host),
-        }
+        let local = host.strip_prefix("127.0.0.1").or_else(|| host.strip_prefix("localhost"));
+        local.filter(|port| !port.is_empty()).unwrap_or(host)
+    }
+}
+
+impl Display for Port<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
     }
 }
 
