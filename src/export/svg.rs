@@ -1,6 +1,6 @@
 //! A buffer as SVG: the same buffer gives the same bytes, on every machine.
 //!
-//! Text is pinned to the cell grid and everything that tiles is a shape ([`super::glyph`]), so no font
+//! Text is pinned to the cell grid and everything that tiles is a shape, so no font
 //! can move or tear the picture. Colours come from fixed tables: what a terminal leaves to its user
 //! (the 16 names, the default colours) is decided here.
 
