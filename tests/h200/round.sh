@@ -32,8 +32,8 @@ nvidia-smi dmon --gpm-metrics 2,3,5,10 -d 1 -o DT >"$out/dmon.txt" 2>&1 &
 dmon=$!
 "$warptop" record -o "$out/run.jsonl.gz" 2>"$out/record.err" &
 recorder=$!
-cost $recorder 120 >"$out/cost-record.json" 2>/dev/null &
-load requests.jsonl '[["idle",0,0,0,6],["c1",1,512,128,24],["c16",16,512,128,28],["c64",64,512,128,28],["c256",256,512,128,32],["idle2",0,0,0,5]]'
+cost $recorder 140 >"$out/cost-record.json" 2>/dev/null &
+load requests.jsonl '[["idle",0,0,0,6],["c1",1,512,128,24],["c16",16,512,128,28],["c64",64,512,128,40],["c256",256,512,128,40],["idle2",0,0,0,5]]'
 kill -INT $recorder; wait $recorder; echo "record exit $?" >>"$out/record.err"
 kill $dmon
 
