@@ -3,8 +3,8 @@
 
     load.py URL MODEL OUT.jsonl '[["c4", 4, 512, 128, 12], …]'
 
-Each phase is name, clients (0: wait), prompt tokens, output tokens, seconds. Lengths vary by half around what is
-given, so that clients do not march in step. OUT gets one line a request and one line a
+Each phase is name, clients (0: wait), prompt tokens, output tokens, seconds and, if given, by what share the lengths
+of prompt and output vary around that: 0.5 keeps clients from marching in step, 0 makes runs alike. OUT gets one line a request and one line a
 phase ({"phase", "start_ms", "end_ms", "tok_s", "itl_p50_ms", "itl_p99_ms", "gaps"}). A gap is the time between two
 events of one stream, stamped when the bytes arrive and before they are parsed.
 """
@@ -19,8 +19,8 @@ def quantile(values, q):
     return values[min(len(values) - 1, int(q * len(values)))] if values else None
 
 
-async def one(session, phase, prompt, output, gaps):
-    prompt, output = random.randint(prompt // 2, prompt * 3 // 2), random.randint(output // 2, output * 3 // 2)
+async def one(session, phase, prompt, output, spread, gaps):
+    prompt, output = (round(n * random.uniform(1 - spread, 1 + spread)) for n in (prompt, output))
     body = dict(model=MODEL, prompt=[random.randint(10, 18000) for _ in range(prompt)], max_tokens=output,
                 ignore_eos=True, stream=True, stream_options=dict(include_usage=True))
     sent, first, last, usage, error = time.time(), None, None, None, None
@@ -50,12 +50,12 @@ async def one(session, phase, prompt, output, gaps):
 async def main():
     connector, limit = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=300)
     async with aiohttp.ClientSession(connector=connector, timeout=limit) as session:
-        for phase, clients, prompt, output, seconds in PHASES:
+        for phase, clients, prompt, output, seconds, *rest in PHASES:
             start, gaps = time.time(), []
 
             async def client():
                 while time.time() < start + seconds:
-                    await one(session, phase, prompt, output, gaps)
+                    await one(session, phase, prompt, output, rest[0] if rest else 0, gaps)
 
             await (asyncio.gather(*[client() for _ in range(clients)]) if clients else asyncio.sleep(seconds))
             # The first two seconds fill the batch and the last requests drain it: neither counts.

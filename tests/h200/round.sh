@@ -33,7 +33,7 @@ dmon=$!
 "$warptop" record -o "$out/run.jsonl.gz" 2>"$out/record.err" &
 recorder=$!
 cost $recorder 140 >"$out/cost-record.json" 2>/dev/null &
-load requests.jsonl '[["idle",0,0,0,6],["c1",1,512,128,24],["c16",16,512,128,28],["c64",64,512,128,40],["c256",256,512,128,40],["idle2",0,0,0,5]]'
+load requests.jsonl '[["idle",0,0,0,6],["c1",1,512,128,24,0.5],["c16",16,512,128,28,0.5],["c64",64,512,128,40,0.5],["c256",256,512,128,40,0.5],["idle2",0,0,0,5]]'
 kill -INT $recorder; wait $recorder; echo "record exit $?" >>"$out/record.err"
 kill $dmon
 
@@ -60,7 +60,7 @@ for i in 1 2 3; do
 done
 
 # 3. The screen at the other sizes, and a snapshot.
-load requests-screens.jsonl '[["screens",64,512,128,24]]' &
+load requests-screens.jsonl '[["screens",64,512,128,24,0.5]]' &
 loading=$!
 sleep 1
 "$warptop" snapshot --json >"$out/snapshot.json" 2>"$out/snapshot.err"
