@@ -1,4 +1,5 @@
-//! Drawing allocates nothing: a frame costs the same at midnight as at noon.
+//! What memory is taken for: drawing allocates nothing, so that a frame costs the same at midnight as at
+//! noon, and the histories stay below the bound that is stated for them.
 
 #![expect(unsafe_code, reason = "a global allocator that counts can only be written with it")]
 
@@ -14,8 +15,12 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use warptop::app::Origin;
-use warptop::model::ManualClock;
+use warptop::model::metric::Domain;
+use warptop::model::{
+    Batch, HistogramSample, Kind, ManualClock, Metric, ProcessSample, Reading, SourceId, Subject, Time,
+};
 use warptop::runtime::{Inputs, Program, Session};
+use warptop::store::{Retention, Store};
 use warptop::ui::pane::Context;
 use warptop::ui::panes::PANES;
 use warptop::ui::theme::{Charset, Depth, Theme};
@@ -23,6 +28,16 @@ use warptop::ui::theme::{Charset, Depth, Theme};
 thread_local! {
     /// Allocations of this thread: other tests allocate on theirs.
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that this thread took and has not given back, and the most it ever had.
+    static HELD: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// Notes that an allocation of `old` bytes became one of `new`; 0 for none. What another thread took
+/// and this one gives back must not make it negative.
+fn hold(old: usize, new: usize) {
+    let (held, most) = HELD.get();
+    let held = (held + new).saturating_sub(old);
+    HELD.set((held, most.max(held)));
 }
 
 /// The system's allocator, counting.
@@ -33,15 +48,18 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
+        hold(0, layout.size());
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        hold(layout.size(), 0);
         // SAFETY: `pointer` came from `System` with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
+        hold(layout.size(), size);
         // SAFETY: as above.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -103,4 +121,107 @@ fn a_frame_of_the_whole_program_allocates_nothing() {
         assert!(warm > 0, "the first frame must fill its buffers");
         assert_eq!(frame(1000), 0, "at {width}×{height}");
     }
+}
+
+/// A machine that fills every history: GPUs at `interval_ms`, engines and the process table at 1 Hz.
+struct Machine {
+    gpus: u8,
+    engines: u8,
+    interval_ms: u64,
+    gpu: Vec<Metric>,
+    engine: Vec<Metric>,
+    histograms: Vec<Metric>,
+    edges: Arc<[f64]>,
+}
+
+impl Machine {
+    fn new(gpus: u8, engines: u8, interval_ms: u64) -> Self {
+        let of = |domain, histogram| {
+            let all = Metric::ALL.iter().copied();
+            all.filter(|m| m.domain() == domain && (m.kind() == Kind::Histogram) == histogram).collect::<Vec<_>>()
+        };
+        Self {
+            gpus,
+            engines,
+            interval_ms,
+            gpu: of(Domain::Gpu, false),
+            engine: of(Domain::Engine, false),
+            histograms: of(Domain::Engine, true),
+            edges: (1..=22).map(f64::from).collect(),
+        }
+    }
+
+    /// The first `n` of a GPU's metrics, for all GPUs.
+    fn gpu_batch(&self, at: Time, metrics: &[Metric]) -> Batch {
+        let mut batch = Batch::new(SourceId::Nvml, at, 1500);
+        for gpu in 0..self.gpus {
+            for &metric in metrics {
+                batch.push(Subject::Gpu(gpu), metric, at.0 as f64);
+            }
+        }
+        batch
+    }
+
+    fn scrape(&self, at: Time, engine: u8) -> Batch {
+        let mut batch = Batch::new(SourceId::Engine(engine), at, 3500);
+        let subject = Subject::Engine(engine);
+        for &metric in &self.engine {
+            batch.push(subject, metric, at.0 as f64);
+        }
+        batch.histograms.extend(self.histograms.iter().map(|&metric| HistogramSample {
+            subject,
+            metric,
+            edges: Arc::clone(&self.edges),
+            cumulative: (0..=self.edges.len()).map(|i| (at.0 * (i as u64 + 1)) as f64).collect(),
+            sum: Some(at.0 as f64),
+        }));
+        batch
+    }
+
+    /// A process on all GPUs, with texts of its own.
+    fn processes(at: Time, gpus: u8, rows: u32) -> Batch {
+        let mut batch = Batch::new(SourceId::Process, at, 3500);
+        let row = |pid| ProcessSample {
+            pid,
+            start: 1,
+            user: "somebody".into(),
+            command: "python -m vllm serve".into(),
+            gpus: (0..gpus).map(|gpu| (gpu, Reading::Value(1e9))).collect(),
+            cpu_ms: (at.0 as f64).into(),
+            rss: 1e9.into(),
+            majflt: 0.0.into(),
+            page_table: 1e6.into(),
+        };
+        batch.processes = Some((0..rows).map(row).collect());
+        batch
+    }
+
+    /// A day by the minute, then more than an hour at full rate.
+    fn run(&self, store: &Store) {
+        const DAY_MS: u64 = 24 * 3_600_000;
+        const MORE_MS: u64 = 64 * 60_000;
+        let minutes = (0..DAY_MS).step_by(60_000);
+        for at in minutes.chain((DAY_MS..DAY_MS + MORE_MS).step_by(self.interval_ms as usize)).map(Time) {
+            // As many as the driver's fast class reads.
+            store.push(&self.gpu_batch(at, &self.gpu[..16]));
+            if at.0.is_multiple_of(1000) {
+                store.push(&self.gpu_batch(at, &self.gpu[16..]));
+                (0..self.engines).for_each(|i| store.push(&self.scrape(at, i)));
+                store.push(&Self::processes(at, self.gpus, 20));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_histories_stay_below_the_stated_bound() {
+    let machine = Machine::new(1, 1, 250);
+    let before = HELD.get().0;
+    HELD.set((before, before));
+    let store = Store::new(Retention::HOUR);
+    machine.run(&store);
+    let most = HELD.get().1 - before;
+    let stated = Retention::HOUR.most_bytes(250, 1, 1);
+    assert!(most <= stated, "{most} bytes were held, {stated} are stated");
+    assert!(most * 2 > stated, "{most} bytes were held: a bound of {stated} says little");
 }

@@ -102,11 +102,6 @@ impl HistogramSeries {
         Self { epoch, edges, before: None, full: Track::default(), minutes: Track::default() }
     }
 
-    /// Finite upper edges.
-    pub const fn edges(&self) -> &Arc<[f64]> {
-        &self.edges
-    }
-
     fn buckets(&self) -> usize {
         self.edges.len() + 1
     }
@@ -161,10 +156,10 @@ impl HistogramSeries {
         if entry.gap {
             return;
         }
-        let minute = entry.to / keep.minute_ms;
+        let minute = entry.to / Retention::MINUTE_MS;
         let n = self.minutes.entries.len();
         match self.minutes.entries.back_mut() {
-            Some(last) if last.to / keep.minute_ms == minute => {
+            Some(last) if last.to / Retention::MINUTE_MS == minute => {
                 last.to = entry.to;
                 last.sum += entry.sum;
                 let at = (n - 1) * buckets;
@@ -173,7 +168,7 @@ impl HistogramSeries {
                 }
             }
             _ => {
-                let oldest = entry.to.saturating_sub(keep.minutes * keep.minute_ms);
+                let oldest = entry.to.saturating_sub(keep.minutes * Retention::MINUTE_MS);
                 self.minutes.drop_before(oldest, keep.minutes as usize, buckets);
                 self.minutes.push(entry, (0..buckets).map(padded));
             }
@@ -307,7 +302,7 @@ mod tests {
         other.edges = [0.5].into();
         s.push(EPOCH + 2000, &other, &KEEP);
         assert_eq!(sum(&s, 0, 2000).n, 0);
-        assert_eq!(s.edges().as_ref(), &[0.5]);
+        assert_eq!(s.edges.as_ref(), &[0.5]);
     }
 
     #[test]

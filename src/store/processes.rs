@@ -43,8 +43,9 @@ pub struct ProcessTable {
 /// Readings of the process table.
 #[derive(Debug, Default)]
 pub(super) struct ProcessHistory {
-    tables: VecDeque<ProcessTable>,
-    rows: usize,
+    /// Each with the bytes it takes.
+    tables: VecDeque<(ProcessTable, usize)>,
+    bytes: usize,
     before: Option<(Time, Vec<ProcessSample>)>,
 }
 
@@ -59,24 +60,34 @@ fn rate(new: Reading, old: Option<Reading>, ms: u64) -> Reading {
     }
 }
 
+/// What a table takes besides its rows: its place in the ring, which may be half empty.
+const TABLE_BYTES: usize = 2 * size_of::<(ProcessTable, usize)>();
+
+/// The text of the reading before where it is the same, so that it is not kept once a second; else the
+/// new one, whose size is added to `bytes`.
+fn share(new: &Arc<str>, before: Option<&Arc<str>>, bytes: &mut usize) -> Arc<str> {
+    if let Some(same) = before.filter(|before| *before == new) {
+        return Arc::clone(same);
+    }
+    *bytes += new.len() + 2 * size_of::<usize>();
+    Arc::clone(new)
+}
+
 impl ProcessHistory {
     pub(super) fn push(&mut self, at: Time, valid_ms: u32, samples: Vec<ProcessSample>, keep: &Retention) {
-        if self.tables.back().is_some_and(|last| at < last.at) {
+        if self.tables.back().is_some_and(|(last, _)| at < last.at) {
             return;
         }
         let (then, old) = self.before.take().unwrap_or_default();
         let ms = at.since(then);
-        let row = |new: &ProcessSample| {
+        let mut bytes = TABLE_BYTES;
+        let mut row = |new: &ProcessSample| {
             let same = old.iter().find(|o| o.pid == new.pid && o.start == new.start);
+            bytes += size_of::<ProcessRow>() + size_of_val(&*new.gpus);
             ProcessRow {
                 pid: new.pid,
-                // The texts of the reading before are shared instead of kept once a second.
-                user: same
-                    .filter(|o| o.user == new.user)
-                    .map_or_else(|| Arc::clone(&new.user), |o| Arc::clone(&o.user)),
-                command: same
-                    .filter(|o| o.command == new.command)
-                    .map_or_else(|| Arc::clone(&new.command), |o| Arc::clone(&o.command)),
+                user: share(&new.user, same.map(|o| &o.user), &mut bytes),
+                command: share(&new.command, same.map(|o| &o.command), &mut bytes),
                 gpus: new.gpus.clone(),
                 // ms of CPU per s is a tenth of a per cent of a core.
                 cpu_pct: rate(new.cpu_ms, same.map(|o| o.cpu_ms), ms).map(|v| v / 10.0),
@@ -85,25 +96,26 @@ impl ProcessHistory {
                 page_table: new.page_table,
             }
         };
-        let rows: Vec<_> = samples.iter().map(row).collect();
-        self.rows += rows.len();
+        let rows: Vec<_> = samples.iter().map(&mut row).collect();
+        self.bytes += bytes;
         let mut kept = samples;
         for (sample, row) in kept.iter_mut().zip(&rows) {
             (sample.user, sample.command) = (Arc::clone(&row.user), Arc::clone(&row.command));
         }
         self.before = Some((at, kept));
-        self.tables.push_back(ProcessTable { at, valid_ms, rows });
+        self.tables.push_back((ProcessTable { at, valid_ms, rows }, bytes));
         let oldest = at - u64::from(keep.full_ms);
-        while self.tables.front().is_some_and(|t| t.at < oldest)
-            || (self.rows > keep.process_rows && self.tables.len() > 1)
+        while self.tables.front().is_some_and(|(t, _)| t.at < oldest)
+            || (self.bytes > keep.process_bytes && self.tables.len() > 1)
         {
-            self.rows -= self.tables.pop_front().map_or(0, |t| t.rows.len());
+            self.bytes -= self.tables.pop_front().map_or(0, |(_, bytes)| bytes);
         }
     }
 
     /// The newest table read at or before `at`, whatever its age.
     pub(super) fn at(&self, at: Time) -> Option<&ProcessTable> {
-        self.tables.partition_point(|t| t.at <= at).checked_sub(1).and_then(|i| self.tables.get(i))
+        let newest = self.tables.partition_point(|(t, _)| t.at <= at).checked_sub(1)?;
+        self.tables.get(newest).map(|(table, _)| table)
     }
 }
 

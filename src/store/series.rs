@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 
-use crate::model::{Kind, Metric, Reading, Time, Why};
+use crate::model::{Batch, Kind, Metric, Reading, Time, Why};
 
-use super::{Retention, Window};
+use super::{Retention, Window, grow};
 
 /// A point: time since the store's epoch and a value, or a [`Why`] coded as a NaN.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +148,7 @@ impl Series {
 
     /// Notes that its source could not be read: a gap, unless the value never changes.
     pub(super) fn miss(&mut self, at: Time, keep: &Retention) {
-        if self.valid_ms != u32::MAX {
+        if self.valid_ms != Batch::FOREVER {
             self.push(at, Reading::Missing(Why::Failed), self.valid_ms, keep);
         }
     }
@@ -176,10 +176,7 @@ impl Series {
         while self.points.front().is_some_and(|p| p.at < oldest) || self.points.len() >= keep.max_points {
             self.points.pop_front();
         }
-        if self.points.len() == self.points.capacity() {
-            // Grows by half instead of doubling: the bound in the docs counts on it.
-            self.points.reserve_exact((self.points.len() / 2).max(64));
-        }
+        grow(&mut self.points);
         self.points.push_back(point);
     }
 
@@ -188,7 +185,7 @@ impl Series {
             (Kind::Counter, Some(last)) => (offset - last.at) as f32,
             _ => 1.0,
         };
-        let index = offset / keep.minute_ms;
+        let index = offset / Retention::MINUTE_MS;
         match self.minutes.back_mut() {
             Some(minute) if minute.index == index => {
                 minute.min = minute.min.min(value);
@@ -200,6 +197,7 @@ impl Series {
                 while self.minutes.front().is_some_and(|m| index - m.index >= keep.minutes) {
                     self.minutes.pop_front();
                 }
+                grow(&mut self.minutes);
                 self.minutes.push_back(Minute { index, min: value, max: value, sum: value * weight, weight });
             }
         }
@@ -233,7 +231,7 @@ impl Series {
                 (self.epoch + u64::from(point.at), decode(point.value))
             }
         };
-        let fresh = self.valid_ms == u32::MAX || at.since(taken) <= u64::from(self.valid_ms);
+        let fresh = self.valid_ms == Batch::FOREVER || at.since(taken) <= u64::from(self.valid_ms);
         let reading =
             if fresh || reading.why() == Some(Why::Unsupported) { reading } else { Reading::Missing(Why::Stale) };
         Timed { at: Some(taken), reading }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::model::{Batch, SourceState, Time};
 
-use super::{Retention, Window};
+use super::{Retention, Window, grow};
 
 /// State changes that are remembered.
 const MAX_STATES: usize = 512;
@@ -32,6 +32,7 @@ impl Source {
         while self.reads.front().is_some_and(|r| r.0 < oldest) || self.reads.len() >= MAX_READS {
             self.reads.pop_front();
         }
+        grow(&mut self.reads);
         self.reads.push_back((batch.at, batch.took_us));
     }
 
