@@ -69,6 +69,33 @@ struct Gpu {
     pcie_tx_bytes_per_s: Option<u64>,
     nvlink_rx_bytes_per_s: Option<u64>,
     nvlink_tx_bytes_per_s: Option<u64>,
+    mem_clock_max_mhz: Option<u64>,
+    temp_slowdown_c: Option<u64>,
+    temp_shutdown_c: Option<u64>,
+    mem_temp_max_c: Option<u64>,
+    dram_peak_bytes_per_s: Option<u64>,
+    /// Mean power from the energy counter, which misses nothing between two readings.
+    energy_w: Option<f64>,
+    pcie: Link,
+    health: Health,
+}
+
+/// The PCIe link as it is and as it could be.
+#[derive(Clone, Debug, Serialize)]
+struct Link {
+    generation: Option<u64>,
+    generation_max: Option<u64>,
+    lanes: Option<u64>,
+    lanes_max: Option<u64>,
+}
+
+/// Errors of the device memory since the driver was loaded, and rows replaced for good.
+#[derive(Clone, Debug, Serialize)]
+struct Health {
+    ecc_corrected: Option<u64>,
+    ecc_uncorrected: Option<u64>,
+    remapped_rows: Option<u64>,
+    remap_pending: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -133,6 +160,12 @@ struct Host {
     pgmajfault_per_s: Option<f64>,
     tcp_retrans_per_s: Option<f64>,
     psi_mem_some_pct: Option<f64>,
+    psi_cpu_some_pct: Option<f64>,
+    psi_io_some_pct: Option<f64>,
+    cpu_busy_pct: Option<f64>,
+    mem_used_bytes: Option<u64>,
+    mem_total_bytes: Option<u64>,
+    swap_used_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -143,6 +176,9 @@ struct Process {
     gpu_mem_bytes: Option<u64>,
     majflt_per_s: Option<f64>,
     page_table_bytes: Option<u64>,
+    user: Option<String>,
+    cpu_pct: Option<f64>,
+    rss_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -227,6 +263,24 @@ fn gpu(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) ->
         pcie_tx_bytes_per_s: gaps.whole("pcie_tx_bytes_per_s", mean(Metric::PcieTx)),
         nvlink_rx_bytes_per_s: gaps.whole("nvlink_rx_bytes_per_s", mean(Metric::NvlinkRx)),
         nvlink_tx_bytes_per_s: gaps.whole("nvlink_tx_bytes_per_s", mean(Metric::NvlinkTx)),
+        mem_clock_max_mhz: gaps.whole("mem_clock_max_mhz", newest(Metric::MemClockMax)),
+        temp_slowdown_c: gaps.whole("temp_slowdown_c", newest(Metric::TempSlowdown)),
+        temp_shutdown_c: gaps.whole("temp_shutdown_c", newest(Metric::TempShutdown)),
+        mem_temp_max_c: gaps.whole("mem_temp_max_c", newest(Metric::MemTempMax)),
+        dram_peak_bytes_per_s: gaps.whole("dram_peak_bytes_per_s", newest(Metric::DramPeak)),
+        energy_w: gaps.float("energy_w", mean(Metric::Energy)),
+        pcie: Link {
+            generation: gaps.whole("pcie.generation", newest(Metric::PcieGen)),
+            generation_max: gaps.whole("pcie.generation_max", newest(Metric::PcieGenMax)),
+            lanes: gaps.whole("pcie.lanes", newest(Metric::PcieWidth)),
+            lanes_max: gaps.whole("pcie.lanes_max", newest(Metric::PcieWidthMax)),
+        },
+        health: Health {
+            ecc_corrected: gaps.whole("health.ecc_corrected", newest(Metric::EccCorrected)),
+            ecc_uncorrected: gaps.whole("health.ecc_uncorrected", newest(Metric::EccUncorrected)),
+            remapped_rows: gaps.whole("health.remapped_rows", newest(Metric::RemappedRows)),
+            remap_pending: gaps.whole("health.remap_pending", newest(Metric::RemapPending)),
+        },
     }
 }
 
@@ -344,11 +398,19 @@ impl From<quantile::Quantile> for Quantile {
 fn host(data: &Data, window: Window, gaps: &mut Gaps) -> Host {
     gaps.enter("host.".to_owned());
     let rate = |metric| data.mean(Subject::Host, metric, window);
+    let newest = |metric| data.latest(Subject::Host, metric, window.end).reading;
+    // µs a second are ten-thousandths of a per cent.
+    let stalled = |metric| rate(metric).map(|us| us / 1e4);
     Host {
         pgmajfault_per_s: gaps.float("pgmajfault_per_s", rate(Metric::MajorFaults)),
         tcp_retrans_per_s: gaps.float("tcp_retrans_per_s", rate(Metric::TcpRetrans)),
-        // µs a second are ten-thousandths of a per cent.
-        psi_mem_some_pct: gaps.float("psi_mem_some_pct", rate(Metric::PsiMem).map(|us| us / 1e4)),
+        psi_mem_some_pct: gaps.float("psi_mem_some_pct", stalled(Metric::PsiMem)),
+        psi_cpu_some_pct: gaps.float("psi_cpu_some_pct", stalled(Metric::PsiCpu)),
+        psi_io_some_pct: gaps.float("psi_io_some_pct", stalled(Metric::PsiIo)),
+        cpu_busy_pct: gaps.float("cpu_busy_pct", rate(Metric::CpuBusy)),
+        mem_used_bytes: gaps.whole("mem_used_bytes", newest(Metric::HostMemUsed)),
+        mem_total_bytes: gaps.whole("mem_total_bytes", newest(Metric::HostMemTotal)),
+        swap_used_bytes: gaps.whole("swap_used_bytes", newest(Metric::SwapUsed)),
     }
 }
 
@@ -378,23 +440,29 @@ fn process(row: &ProcessRow, gpu: Option<u8>, mem: Reading, place: usize, gaps: 
     if gpu.is_none() {
         gaps.row("gpu", Why::Unsupported, None);
     }
-    if row.command.is_empty() {
-        gaps.row("name", Why::NotPermitted, None);
-    }
+    let text = |key: &str, text: &str, gaps: &mut Gaps| {
+        if text.is_empty() {
+            gaps.row(key, Why::NotPermitted, None);
+        }
+        Some(text.to_owned()).filter(|text| !text.is_empty())
+    };
     Process {
         pid: row.pid,
         gpu,
-        name: Some(row.command.to_string()).filter(|name| !name.is_empty()),
+        name: text("name", &row.command, gaps),
         gpu_mem_bytes: gaps.whole("gpu_mem_bytes", mem),
         majflt_per_s: gaps.float("majflt_per_s", row.majflt_per_s),
         page_table_bytes: gaps.whole("page_table_bytes", row.page_table),
+        user: text("user", &row.user, gaps),
+        cpu_pct: gaps.float("cpu_pct", row.cpu_pct),
+        rss_bytes: gaps.whole("rss_bytes", row.rss),
     }
 }
 
 /// A process of which only the driver's list is known.
 fn nameless(held: &GpuProcess, place: usize, why: Why, gaps: &mut Gaps) -> Process {
     gaps.enter(format!("processes[{place}]."));
-    for key in ["name", "majflt_per_s", "page_table_bytes"] {
+    for key in ["name", "majflt_per_s", "page_table_bytes", "user", "cpu_pct", "rss_bytes"] {
         gaps.row(key, why, None);
     }
     Process {
@@ -404,6 +472,9 @@ fn nameless(held: &GpuProcess, place: usize, why: Why, gaps: &mut Gaps) -> Proce
         gpu_mem_bytes: gaps.whole("gpu_mem_bytes", held.mem),
         majflt_per_s: None,
         page_table_bytes: None,
+        user: None,
+        cpu_pct: None,
+        rss_bytes: None,
     }
 }
 
