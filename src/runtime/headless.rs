@@ -118,13 +118,62 @@ pub fn snapshot_now(
     }
 }
 
-/// Whether every source has said how it is, and every engine that answers has given a rate.
+/// Whether every source has said how it is, and each that can be read has given a rate: that takes two readings.
 fn settled(data: &Data, now: Time) -> bool {
+    let spoke = [SourceId::Nvml, SourceId::Host].into_iter().all(|id| data.source(id).is_some());
     let started = data.sources().all(|(_, source)| *source.state_at(now) != SourceState::Starting);
-    let rated = |engine| {
-        let up = data.source(SourceId::Engine(engine)).is_some_and(|s| !s.state_at(now).is_down());
-        let rate = data.latest(Subject::Engine(engine), Metric::GenerationTokens, now).reading;
-        !up || rate != Reading::Missing(Why::NotYet)
+    let rated = |source, subject, metric| {
+        let up = data.source(source).is_some_and(|s| !s.state_at(now).is_down());
+        !up || data.latest(subject, metric, now).reading != Reading::Missing(Why::NotYet)
     };
-    started && data.engines().all(rated)
+    spoke
+        && started
+        && rated(SourceId::Host, Subject::Host, Metric::MajorFaults)
+        && data.gpus().all(|i| rated(SourceId::Nvml, Subject::Gpu(i), Metric::SmActive))
+        && data.engines().all(|i| rated(SourceId::Engine(i), Subject::Engine(i), Metric::GenerationTokens))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Batch, FactKey};
+
+    const AT: Time = Time(100_000);
+
+    fn say(store: &Store, source: SourceId, state: SourceState, values: &[(Subject, Metric, f64)], at: Time) {
+        let mut batch = Batch::new(source, at, 3500);
+        batch.state = Some(state);
+        for &(subject, metric, value) in values {
+            if let Subject::Gpu(_) = subject {
+                batch.fact(subject, FactKey::Name, "GPU");
+            }
+            batch.push(subject, metric, value);
+        }
+        store.push(&batch);
+    }
+
+    #[test]
+    fn a_live_reading_waits_for_a_rate_of_every_source_that_can_be_read() {
+        let faults = [(Subject::Host, Metric::MajorFaults, 5.0)];
+        let store = Store::new(Retention::HOUR);
+        let settled = || settled(&store.read(), AT);
+        say(&store, SourceId::Host, SourceState::Ok, &faults, AT - 1000);
+        say(&store, SourceId::Host, SourceState::Ok, &faults, AT);
+        assert!(!settled(), "the driver is still being opened");
+        say(&store, SourceId::Nvml, SourceState::Absent("no driver".into()), &[], AT);
+        assert!(settled(), "without a driver there is nothing to wait for");
+        let temperature = [(Subject::Gpu(0), Metric::Temp, 40.0)];
+        say(&store, SourceId::Nvml, SourceState::Ok, &temperature, AT);
+        assert!(!settled(), "activity takes two samples");
+        say(&store, SourceId::Nvml, SourceState::Ok, &[(Subject::Gpu(0), Metric::SmActive, 40.0)], AT);
+        assert!(settled());
+    }
+
+    #[test]
+    fn a_single_reading_of_the_host_is_no_rate() {
+        let store = Store::new(Retention::HOUR);
+        say(&store, SourceId::Nvml, SourceState::Absent("no driver".into()), &[], AT);
+        say(&store, SourceId::Host, SourceState::Ok, &[(Subject::Host, Metric::MajorFaults, 5.0)], AT);
+        assert!(!settled(&store.read(), AT));
+    }
 }
