@@ -25,7 +25,7 @@ macro_rules! actions {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Action { $($( #[doc = $help] $name, )+)+ }
 
-        /// Every action, in the order of the help screen; the place is `action as usize`.
+        /// Every action, in the order of the help screen.
         pub const ACTIONS: &[ActionSpec] = {
             use Key::*;
             &[$($( ActionSpec {
@@ -79,11 +79,6 @@ impl Action {
     /// The action of a key and the key's place in that action's list (for [`Action::Show`]: the pane).
     pub fn of(key: Key) -> Option<(Self, usize)> {
         ACTIONS.iter().find_map(|spec| Some((spec.action, spec.keys.iter().position(|k| *k == key)?)))
-    }
-
-    /// Its line of the table.
-    pub const fn spec(self) -> &'static ActionSpec {
-        &ACTIONS[self as usize]
     }
 }
 

@@ -18,12 +18,10 @@ pub struct Reason {
     pub word: &'static str,
     /// The counter of the time it held, where NVML has one.
     pub counter: Option<Metric>,
-    /// Whether it holds back a GPU that has work; false only for the idle bit.
-    pub throttles: bool,
 }
 
 const fn reason(bit: u64, name: &'static str, word: &'static str, counter: Option<Metric>) -> Reason {
-    Reason { bit, name, word, counter, throttles: bit != 0x1 }
+    Reason { bit, name, word, counter }
 }
 
 /// Every reason that is known, the most serious first.
@@ -44,11 +42,6 @@ pub fn reasons(bits: Reading) -> impl Iterator<Item = &'static Reason> {
     // Nine bits: exact in the f64 that carries them.
     let bits = bits.value().unwrap_or(0.0) as u64;
     REASONS.iter().filter(move |reason| bits & reason.bit != 0)
-}
-
-/// The most serious reason that holds a GPU back right now, if any.
-pub fn worst(bits: Reading) -> Option<&'static Reason> {
-    reasons(bits).find(|reason| reason.throttles)
 }
 
 /// Throttled time of one GPU over a window.
@@ -79,19 +72,10 @@ impl Throttled {
     }
 
     /// Time throttled for any reason in ms per second, at least. Reasons overlap and NVML does not count
-    /// their union: it is no less than the longest of them and no more than [`Throttled::at_most`].
+    /// their union, which is no less than the longest of them. Missing when no counter was read, for the
+    /// reason of the first.
     pub fn at_least(&self) -> Reading {
-        self.fold(f64::max)
-    }
-
-    /// Time throttled for any reason in ms per second, at most: the sum, but never more than all the time.
-    pub fn at_most(&self) -> Reading {
-        self.fold(|sum, rate| sum + rate).map(|sum| sum.min(1000.0))
-    }
-
-    /// Folds what was measured; missing when nothing was, for the reason of the first counter.
-    fn fold(&self, f: impl Fn(f64, f64) -> f64) -> Reading {
-        let measured = self.reasons().filter_map(|(_, rate)| rate.value()).reduce(f);
+        let measured = self.reasons().filter_map(|(_, rate)| rate.value()).reduce(f64::max);
         let why = || self.reasons().find_map(|(_, rate)| rate.why()).unwrap_or(Why::NotYet);
         measured.map_or_else(|| Reading::Missing(why()), Reading::Value)
     }
@@ -188,8 +172,6 @@ mod tests {
         assert_eq!(names(f64::from(0x1000)), [""; 0]);
         assert_eq!(names(f64::from(0x1ff)).len(), 9);
         assert_eq!(reasons(Reading::Missing(Why::Failed)).count(), 0);
-        assert_eq!(worst(1.0.into()), None, "idle holds nothing back");
-        assert_eq!(worst(5.0.into()).unwrap().word, "power cap");
         assert!(REASONS.iter().all(|r| r.word.len() <= 11));
     }
 
@@ -203,7 +185,7 @@ mod tests {
         assert_eq!(of("hw_thermal_slowdown"), Reading::Value(500.0));
         assert_eq!(of("sync_boost"), Reading::Missing(Why::Unsupported));
         assert_eq!(of("sw_thermal_slowdown"), Reading::Missing(Why::NotYet));
-        assert_eq!((last.at_least(), last.at_most()), (Reading::Value(1000.0), Reading::Value(1000.0)));
+        assert_eq!(last.at_least(), Reading::Value(1000.0));
         let (reason, share) = last.dominant().unwrap();
         assert_eq!((reason.name, share), ("sw_power_cap", 1.0));
     }

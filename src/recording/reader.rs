@@ -68,6 +68,7 @@ impl Problems {
 pub struct Reader {
     lines: Lines,
     header: Header,
+    /// Time of the first batch, once it was read: positions count from here.
     first: Option<Time>,
     problems: Problems,
 }
@@ -103,11 +104,6 @@ impl Reader {
     /// Its first line.
     pub const fn header(&self) -> &Header {
         &self.header
-    }
-
-    /// Time of the first batch, once it was read: positions count from here.
-    pub const fn first(&self) -> Option<Time> {
-        self.first
     }
 
     /// What is missing so far.
