@@ -187,7 +187,7 @@ mod faulty {
     }
 
     const fn spec(id: &'static str, new: fn() -> Box<dyn Pane>) -> PaneSpec {
-        PaneSpec { id, tab: "", help: "", min: (1, 1), new }
+        PaneSpec { id, tab: "", help: "", new }
     }
 
     pub(super) const PANICS: PaneSpec =

@@ -222,7 +222,7 @@ mod tests {
     }
 
     const fn spec(id: &'static str) -> PaneSpec {
-        PaneSpec { id, tab: id, help: "", min: (1, 1), new: || Box::new(Nothing) }
+        PaneSpec { id, tab: id, help: "", new: || Box::new(Nothing) }
     }
     const SIX: [PaneSpec; 6] =
         [spec(STRIP), spec("sm_dram"), spec("latency"), spec("clocks"), spec("queue_kv"), spec(TABLE)];

@@ -28,8 +28,6 @@ pub struct PaneSpec {
     pub tab: &'static str,
     /// What it shows and how to read it: a sentence or two for the help screen.
     pub help: &'static str,
-    /// Smallest inside (columns, rows) in which it is of use; smaller ones are still drawn.
-    pub min: (u16, u16),
     /// Makes one.
     pub new: fn() -> Box<dyn Pane>,
 }

@@ -37,11 +37,6 @@ impl Screen {
         Self { theme, specs, panes, chrome: Chrome::default(), wish: None, plan: Plan::default() }
     }
 
-    /// How the screen is divided since the last `prepare`.
-    pub const fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
     /// Columns and rows of the heat map, when it is on screen.
     pub fn cursor_range(&self) -> Option<(u16, u16)> {
         let slot = self.plan.slots.iter().find(|slot| self.specs[slot.pane].id == HEAT_MAP)?;

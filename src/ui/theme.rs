@@ -44,8 +44,6 @@ pub enum Role {
     Good,
     /// Look at this.
     Warn,
-    /// Act on this.
-    Bad,
     /// First series: a line (SM active, SM clock, waiting).
     Line,
     /// Second series: an area (DRAM bandwidth, running).
@@ -76,7 +74,6 @@ const fn colours(role: Role) -> Option<((u8, u8, u8), u8, Color)> {
         Role::Focus | Role::Accent => ((95, 215, 255), 81, Color::Cyan),
         Role::Good => ((95, 175, 255), 75, Color::Blue),
         Role::Warn => ((255, 175, 0), 214, Color::Yellow),
-        Role::Bad => ((255, 95, 0), 202, Color::Red),
         Role::Line => ((255, 215, 95), 221, Color::Yellow),
         Role::Area => ((0, 95, 135), 24, Color::Blue),
         Role::AreaText => ((95, 175, 215), 74, Color::LightBlue),
@@ -119,9 +116,7 @@ impl Theme {
         };
         match (self.depth, role) {
             (Depth::Mono, Role::Dim | Role::Border) => style.add_modifier(Modifier::DIM),
-            (_, Role::Warn | Role::Bad | Role::Accent) | (Depth::Mono, Role::Focus) => {
-                style.add_modifier(Modifier::BOLD)
-            }
+            (_, Role::Warn | Role::Accent) | (Depth::Mono, Role::Focus) => style.add_modifier(Modifier::BOLD),
             _ => style,
         }
     }
@@ -190,7 +185,7 @@ mod tests {
 
     #[test]
     fn mono_has_no_colour() {
-        for role in [Role::Text, Role::Bad, Role::Line, Role::Area, Role::Border] {
+        for role in [Role::Text, Role::Warn, Role::Line, Role::Area, Role::Border] {
             assert_eq!(Theme::MONO.style(role).fg, None);
         }
         assert_eq!(Theme::MONO.heat(0.5), None);

@@ -56,7 +56,22 @@ fn facts(store: &Store, gpus: u8, at: Time) {
         batch.fact(gpu, FactKey::DramPeakSource, "datasheet");
         batch.push(gpu, Metric::DramPeak, 4.8e12);
         batch.push(gpu, Metric::SmClockMax, 1980.0);
-        batch.push(gpu, Metric::TempSlowdown, 89.0);
+        for (metric, value) in [
+            (Metric::TempSlowdown, 89.0),
+            (Metric::TempShutdown, 94.0),
+            (Metric::MemTempMax, 95.0),
+            (Metric::MemClockMax, 3201.0),
+            (Metric::PcieGen, 5.0),
+            (Metric::PcieGenMax, 5.0),
+            (Metric::PcieWidth, 16.0),
+            (Metric::PcieWidthMax, 16.0),
+            (Metric::EccCorrected, 3.0),
+            (Metric::EccUncorrected, 0.0),
+            (Metric::RemappedRows, 1.0),
+            (Metric::RemapPending, 1.0),
+        ] {
+            batch.push(gpu, metric, value);
+        }
         batch.push(gpu, Metric::GpuMemTotal, 150_754_820_096.0);
     }
     store.push(&batch);
@@ -86,6 +101,12 @@ fn gpu_reading(batch: &mut Batch, i: u8, step: u64) {
     batch.push(gpu, Metric::MemClock, 3201.0);
     batch.push(gpu, Metric::Power, 420.0 + 275.0 * load);
     batch.push(gpu, Metric::PowerLimit, 700.0);
+    batch.push(gpu, Metric::MemTemp, (52.0 + 9.0 * load).round());
+    batch.push(gpu, Metric::PcieRx, 1e6 + 4e6 * load);
+    batch.push(gpu, Metric::PcieTx, 2e6 + 6e6 * load);
+    batch.push(gpu, Metric::NvlinkRx, Reading::Missing(Why::Unsupported));
+    batch.push(gpu, Metric::NvlinkTx, Reading::Missing(Why::Unsupported));
+    batch.push(gpu, Metric::Energy, step as f64 * 150.0);
     batch.push(gpu, Metric::Temp, (45.0 + 14.0 * load).round());
     batch.push(gpu, Metric::GpuMemUsed, 39_191_576_576.0 + 2e9 * f64::from(i));
     batch.push(gpu, Metric::ThrottleReasons, if load > 0.6 { 4.0 } else { 0.0 });

@@ -27,7 +27,6 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     help: "SM clock, temperature and power of the chosen GPU; the top of each axis is its limit. The row below shows \
            when clocks were held down and by what: P power cap, T software thermal, H hardware thermal, B power brake, \
            S sync boost. Shares are exact: the driver counts the time.",
-    min: (36, 8),
     new: || Box::new(Clocks::new()),
 };
 

@@ -3,6 +3,8 @@
 //! What does not fit is left out, the least telling first; numbers keep their width and place. Where
 //! activity is not offered the time-based utilisation stands in its column, labelled "time", without a bar.
 
+mod detail;
+
 use std::fmt::{self, Display, Formatter, Write};
 
 use ratatui::buffer::Buffer;
@@ -19,14 +21,15 @@ use crate::ui::units::{BytesPerSecond, Percent, Seconds, Watts, Whole};
 use crate::ui::widgets::meter;
 
 use super::notice;
+use detail::Detail;
 
 /// The pane.
 pub(super) const SPEC: PaneSpec = PaneSpec {
     id: "gpu_strip",
     tab: "GPUs",
     help: "A row a GPU: SM activity, DRAM bandwidth, tensor pipes, memory, SM clock of its maximum, temperature \
-           (slowdown), power of its limit, and what held the clocks down for which share of the time shown.",
-    min: (20, 2),
+           (slowdown), power of its limit, and what held the clocks down for which share of the time shown. \
+           Alone on the screen (z): occupancy, links, errors and energy of the chosen GPU below.",
     new: || Box::<GpuStrip>::default(),
 };
 
@@ -197,6 +200,8 @@ struct GpuStrip {
     time_based: bool,
     /// Why the source gives nothing; empty when it does.
     trouble: String,
+    /// More of the chosen GPU; `None` while it says nothing.
+    detail: Option<Detail>,
 }
 
 impl Pane for GpuStrip {
@@ -211,6 +216,8 @@ impl Pane for GpuStrip {
             // A source that lost one of its GPUs is degraded, and says so.
             self.trouble.push_str(source.state_at(self.end).why());
         }
+        let speaks = self.rows.get(self.chosen).filter(|row| row.silent().is_none());
+        self.detail = speaks.map(|row| Detail::read(data, context.view, row.gpu));
         self.word_title(data);
     }
 
@@ -234,6 +241,11 @@ impl Pane for GpuStrip {
         for (y, row) in (header..area.height).zip(&self.rows[first..]) {
             let line = Rect { y: area.y.saturating_add(y), height: 1, ..area };
             self.draw_row(row, line, buf, *theme, widths);
+        }
+        let used = header.saturating_add(u16::try_from(self.rows.len()).unwrap_or(u16::MAX)).saturating_add(1);
+        if let (Some(detail), Some(room)) = (&self.detail, area.height.checked_sub(used).filter(|&r| r >= detail::ROWS))
+        {
+            detail.draw(Rect { y: area.y.saturating_add(used), height: room, ..area }, buf, *theme);
         }
     }
 }

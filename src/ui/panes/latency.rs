@@ -33,7 +33,6 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     help: "Time against latency (log rows): the brighter a cell, the more requests, per cell on a square-root scale. \
            P50 and P99 are marked with the range that certainly holds them; a quantile is shown only when there are \
            enough requests (P99: 368). Dots below: scraped, but no traffic; hatched: not scraped.",
-    min: (30, 6),
     new: || Box::new(Latency::default()),
 };
 

@@ -25,7 +25,6 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     tab: "Processes",
     help: "Processes on a GPU and serving engines. CPU is in % of one core; major faults are page faults that had to \
            read from disk: a serving process should have none. 'denied' means another pid namespace or another user.",
-    min: (30, 3),
     new: || Box::new(Processes::default()),
 };
 

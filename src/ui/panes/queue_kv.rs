@@ -30,7 +30,6 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     help: "Running (area) and waiting (line) requests, and preemptions below them. The bar splits the KV pool: live \
            tokens, tail waste (empty places in last blocks; ~ marks an estimate) and idle. Over-provision compares \
            the longest context the engine admits with what requests really used: it caps admission, it holds no blocks.",
-    min: (30, 6),
     new: || Box::new(QueueKv::default()),
 };
 

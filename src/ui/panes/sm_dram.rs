@@ -25,7 +25,6 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     tab: "SM/DRAM",
     help: "SM activity (line, left axis) against DRAM bandwidth (area, right axis) of the chosen GPU. High SM with low DRAM \
            is bound by compute, the reverse by memory, both low by launches or the host; the title judges the last 10 s.",
-    min: (36, 6),
     new: || Box::<SmDram>::default(),
 };
 

@@ -29,11 +29,6 @@ impl Scale {
         Self::fixed(0.0, nice_up(if max.is_finite() { max.max(least) } else { least }))
     }
 
-    /// Lower end.
-    pub const fn lo(self) -> f64 {
-        self.lo
-    }
-
     /// Upper end.
     pub const fn hi(self) -> f64 {
         self.hi
