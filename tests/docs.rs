@@ -6,11 +6,12 @@ use std::path::Path;
 use std::process::Command;
 
 use warptop::app::ACTIONS;
+use warptop::engine::ADAPTERS;
+use warptop::sampler::SAMPLERS;
+use warptop::signal::SIGNALS;
 use warptop::store::Retention;
 
 const DOCS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
-const KEYS_START: &str = "<!-- keys: written by tests/docs.rs -->\n";
-const KEYS_END: &str = "<!-- end of keys -->";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -77,16 +78,32 @@ fn key_table() -> String {
     table
 }
 
-#[test]
-fn the_keys_are_those_of_the_program() {
-    let (table, text) = (key_table(), read("README.md"));
-    let (before, rest) = text.split_once(KEYS_START).expect("README.md has no place for the keys");
-    let (held, after) = rest.split_once(KEYS_END).expect("the keys in README.md have no end");
-    if held != table && std::env::var_os("UPDATE_TIDY").is_some() {
-        fs::write(root().join("README.md"), [before, KEYS_START, &table, KEYS_END, after].concat()).unwrap();
-        return;
+/// What is read and judged, from the tables that the program itself uses.
+fn source_table() -> String {
+    let samplers = SAMPLERS.iter().map(|s| ("reads", s.id, s.help));
+    let engines = ADAPTERS.iter().map(|a| ("engine", a.spec().id, a.spec().help));
+    let signals = SIGNALS.iter().map(|s| ("signal", s.id, s.help));
+    let mut table = "| | name | what, and how often or when |\n| --- | --- | --- |\n".to_owned();
+    for (kind, name, help) in samplers.chain(engines).chain(signals) {
+        let _ = writeln!(table, "| {kind} | `{name}` | {} |", help.replace('|', "\\|"));
     }
-    assert_eq!(held, table, "write it anew: UPDATE_TIDY=1 cargo test --test docs");
+    table
+}
+
+#[test]
+fn tables_in_the_readme_are_those_of_the_program() {
+    let mut text = read("README.md");
+    for (name, table) in [("keys", key_table()), ("sources", source_table())] {
+        let (start, end) = (format!("<!-- {name}: written by tests/docs.rs -->\n"), format!("<!-- end of {name} -->"));
+        let (before, rest) = text.split_once(&start).expect("README.md has no place for it");
+        let (held, after) = rest.split_once(&end).expect("it has no end in README.md");
+        if held != table && std::env::var_os("UPDATE_TIDY").is_some() {
+            text = [before, &start, &table, &end, after].concat();
+            fs::write(root().join("README.md"), &text).unwrap();
+            continue;
+        }
+        assert_eq!(held, table, "{name}: write it anew with UPDATE_TIDY=1 cargo test --test docs");
+    }
 }
 
 #[test]
