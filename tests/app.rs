@@ -209,6 +209,25 @@ fn what_is_not_on_this_machine_is_no_notice_once_something_is() {
 }
 
 #[test]
+fn eight_gpus_are_on_a_screen_of_80_by_24() {
+    let mut rig = Rig::new(80, 24);
+    rig.serve(7.0, 0.0);
+    let mut batch = Batch::new(SourceId::Nvml, rig.now, 3500);
+    for gpu in (0..8).map(Subject::Gpu) {
+        batch.fact(gpu, FactKey::Name, "NVIDIA H200");
+        batch.push(gpu, Metric::SmActive, 50.0);
+        batch.push(gpu, Metric::Temp, 40.0);
+    }
+    rig.store.push(&batch);
+    let rows = rig.rows();
+    for gpu in 0..8 {
+        let number = |row: &str| row.trim_start_matches(['│', ' ', '▸']).split(' ').next().unwrap().to_owned();
+        let shown = rows.iter().any(|row| row.contains("40°") && number(row) == gpu.to_string());
+        assert!(shown, "GPU {gpu} is not on:\n{}", rows.join("\n"));
+    }
+}
+
+#[test]
 fn small_screens_get_bare_numbers() {
     let mut rig = Rig::new(30, 4);
     rig.serve(7.0, 2.0);

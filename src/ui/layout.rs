@@ -17,6 +17,9 @@ pub const ONE: (u16, u16) = (40, 8);
 /// Smallest height with a frame: around fewer rows it would be all frame, and only its title line stays.
 const FRAMED: u16 = 7;
 
+/// Rows of eight GPUs with title and head.
+const EIGHT_GPUS: u16 = 10;
+
 /// The pane that is a strip over the full width, as high as there are GPUs.
 const STRIP: &str = "gpu_strip";
 /// The pane that takes the full width at the bottom of the grid.
@@ -127,7 +130,10 @@ impl Plan {
     }
 
     fn slot(&mut self, pane: usize, area: Rect) {
-        let framed = area.height >= FRAMED;
+        self.place(pane, area, area.height >= FRAMED);
+    }
+
+    fn place(&mut self, pane: usize, area: Rect, framed: bool) {
         let inside = if framed {
             Rect::new(area.x + 1, area.y + 1, area.width.saturating_sub(2), area.height.saturating_sub(2))
         } else {
@@ -155,12 +161,13 @@ impl Plan {
 
     fn strip(&mut self, rest: &mut Rect, wish: &Wish, panes: &[PaneSpec]) {
         if let Some(strip) = panes.iter().position(|p| p.id == STRIP) {
-            // A head and a row for each GPU below the title, with a frame around them where there is one;
-            // but never more than half the screen.
+            // A head and a row for each GPU below the title, but no more than half the screen unless it
+            // takes that to show eight. A frame costs one row more, and no GPU its own.
             let bare = wish.gpus.max(1).saturating_add(2);
-            let rows = if bare < FRAMED { bare } else { bare + 1 }.min(rest.height / 2);
-            let area = top(rest, rows);
-            self.slot(strip, area);
+            let most = (rest.height / 2).max(rest.height.saturating_sub(FRAMED).min(EIGHT_GPUS));
+            let framed = bare >= FRAMED && bare < most;
+            let area = top(rest, if framed { bare + 1 } else { bare.min(most) });
+            self.place(strip, area, framed);
         }
     }
 
@@ -247,10 +254,13 @@ mod tests {
 
     #[test]
     fn eight_gpus_fit_into_80_by_24() {
-        let plan = Plan::make(&Wish { gpus: 8, ..wish(80, 24) }, &SIX);
-        assert!(plan.slots[0].inside.height >= 8, "{:?}", plan.slots[0]);
-        assert_eq!(shown(&plan), [0, 1, 2]);
-        assert!(plan.slots[1].inside.height >= 4, "{:?}", plan.slots[1]);
+        for notices in 0..3 {
+            let plan = Plan::make(&Wish { gpus: 8, notices, ..wish(80, 24) }, &SIX);
+            // One more for the head.
+            assert!(plan.slots[0].inside.height >= 9, "{:?}", plan.slots[0]);
+            assert_eq!(shown(&plan), [0, 1, 2]);
+            assert!(plan.slots[1].inside.height >= 4, "{:?}", plan.slots[1]);
+        }
     }
 
     #[test]
