@@ -188,7 +188,7 @@ impl Columns {
             gpu_mem: 10,
             cpu: from(width, 42, 8),
             rss: from(width, 56, 10),
-            faults: from(width, 80, 10),
+            faults: from(width, 76, 10),
             page_table: from(width, 100, 10),
         }
     }
