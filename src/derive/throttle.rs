@@ -191,6 +191,27 @@ mod tests {
     }
 
     #[test]
+    fn a_second_is_never_throttled_for_more_than_a_second() {
+        let store = Store::new(Retention::HOUR);
+        for (at, ms) in [(100_000, 0.0), (101_000, 1003.0)] {
+            let mut batch = Batch::new(SourceId::Nvml, Time(at), 1500);
+            batch.push(GPU, Metric::ThrottledPowerCap, ms);
+            store.push(&batch);
+        }
+        let throttled = Throttled::over(&store.read(), 0, Window::last(Time(101_000), 1000));
+        assert_eq!(throttled.at_least(), Reading::Value(1000.0));
+    }
+
+    #[test]
+    fn the_longer_reason_wins_though_the_other_is_more_serious() {
+        let [heat, _, _, _, cap, ..] = &REASONS;
+        let both = Band::Unknown.with(heat, 0.2).with(cap, 0.7);
+        assert_eq!(both, Band::Held(cap, 0.7));
+        assert_eq!(both.with(heat, 0.1), Band::Held(cap, 0.7));
+        assert_eq!(Band::Unknown.with(heat, 0.0), Band::Clear);
+    }
+
+    #[test]
     fn a_gpu_without_counters_is_missing_not_free() {
         let store = store();
         let data = store.read();

@@ -138,6 +138,20 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_tables_go_when_there_are_too_many_bytes() {
+        let mut history = ProcessHistory::default();
+        let keep = Retention { process_bytes: 20_000, ..Retention::HOUR };
+        for second in 0..1000 {
+            history.push(Time(second * 1000), 3500, (0..10).map(|pid| sample(pid, 1, 0.0, 0.0)).collect(), &keep);
+        }
+        let kept = history.tables.len();
+        assert!((5..=12).contains(&kept), "{kept} tables of 10 rows in 20 kB");
+        assert!(history.at(Time(500_000)).is_none() && history.at(Time(999_000)).is_some());
+        history.push(Time(1_000_000), 3500, (0..500).map(|pid| sample(pid, 1, 0.0, 0.0)).collect(), &keep);
+        assert_eq!(history.at(Time(1_000_000)).map(|t| t.rows.len()), Some(500), "the newest always stays");
+    }
+
+    #[test]
     fn totals_become_rates_of_the_same_process_only() {
         let mut history = ProcessHistory::default();
         let keep = Retention::HOUR;

@@ -52,3 +52,50 @@ impl Source {
         inside.map(|r| f64::from(r.1)).sum::<f64>() / (window.ms().max(1) as f64 * 1000.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::SourceId;
+
+    fn read(source: &mut Source, at: u64, took_us: u32, state: Option<SourceState>) {
+        let mut batch = Batch::new(SourceId::Nvml, Time(at), 1500);
+        (batch.took_us, batch.state) = (took_us, state);
+        source.push(&batch, &Retention::HOUR);
+    }
+
+    #[test]
+    fn a_state_holds_until_the_next_one() {
+        let mut source = Source::default();
+        read(&mut source, 2000, 0, Some(SourceState::Ok));
+        read(&mut source, 3000, 0, None);
+        read(&mut source, 4000, 0, Some(SourceState::Stalled("no answer".into())));
+        assert_eq!(*source.state_at(Time(1999)), SourceState::Starting);
+        assert_eq!(*source.state_at(Time(3999)), SourceState::Ok);
+        assert_eq!(source.state_at(Time(4000)).why(), "no answer");
+        assert_eq!(source.last_read(Time(3500)), Some(Time(3000)));
+        assert_eq!(source.last_read(Time(1999)), None);
+    }
+
+    #[test]
+    fn time_spent_reading_is_a_share_of_the_window() {
+        let mut source = Source::default();
+        for at in [1000, 2000, 3000] {
+            read(&mut source, at, 10_000, None);
+        }
+        let busy = source.busy(Window { start: Time(1000), end: Time(3000) });
+        assert!((busy - 0.01).abs() < 1e-12, "20 ms of 2 s: {busy}");
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut source = Source::default();
+        for i in 0..MAX_READS as u64 + 100 {
+            let state = if i % 2 == 0 { SourceState::Ok } else { SourceState::Starting };
+            read(&mut source, 1000 + i, 0, Some(state));
+        }
+        assert_eq!((source.reads.len(), source.states.len()), (MAX_READS, MAX_STATES));
+        read(&mut source, 10_000_000, 0, None);
+        assert_eq!(source.reads.len(), 1, "older than an hour");
+    }
+}

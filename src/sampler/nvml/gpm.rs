@@ -51,14 +51,14 @@ pub(super) struct Gpm {
 impl Gpm {
     /// How long to wait so that the next sample is far enough from the last, µs; 0: do not wait.
     pub(super) fn patience(&self, now: u64) -> u64 {
-        let missing = self.before.as_ref().map_or(0, |(then, _)| (then + MIN_GAP_US).saturating_sub(now));
-        if missing <= PATIENCE_US { missing } else { 0 }
+        let left = self.before.as_ref().map_or(0, |(then, _)| left(*then, now));
+        if left <= PATIENCE_US { left } else { 0 }
     }
 
     /// Takes a sample and hands on what happened since the one before.
     pub(super) fn read(&mut self, device: &Device<'static>, clock: &dyn Clock, out: &mut Out<'_>) {
         let now = clock.micros();
-        if out.passes_over(&METRICS) || self.before.as_ref().is_some_and(|(then, _)| now < then + MIN_GAP_US) {
+        if out.passes_over(&METRICS) || self.before.as_ref().is_some_and(|(then, _)| left(*then, now) > 0) {
             return;
         }
         let sample = match device.gpm_sample() {
@@ -81,6 +81,11 @@ impl Gpm {
         }
         self.before = Some((taken, sample));
     }
+}
+
+/// How long after a sample taken at `then` the next one is too early, seen from `now`, µs.
+const fn left(then: u64, now: u64) -> u64 {
+    (then + MIN_GAP_US).saturating_sub(now)
 }
 
 fn in_our_unit(metric: Metric, result: &GpmMetricResult) -> Result<f64, Why> {
@@ -121,6 +126,11 @@ fn bytes(unit: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn samples_are_at_least_100_ms_apart() {
+        assert_eq!([5_000, 104_999, 105_000, 300_000].map(|now| left(5_000, now)), [100_000, 1, 0, 0]);
+    }
 
     #[test]
     fn units_are_read_from_the_driver() {
