@@ -27,6 +27,16 @@ struct Minute {
     weight: f32,
 }
 
+impl Minute {
+    fn end(&self) -> u32 {
+        (self.index + 1).saturating_mul(Retention::MINUTE_MS)
+    }
+
+    fn mean(&self) -> f32 {
+        self.sum / self.weight
+    }
+}
+
 /// What a column of a plot shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bin {
@@ -85,7 +95,7 @@ pub enum Pushed {
 /// The history of one metric of one subject.
 #[derive(Debug)]
 pub struct Series {
-    kind: Kind,
+    metric: Metric,
     epoch: Time,
     points: VecDeque<Point>,
     minutes: VecDeque<Minute>,
@@ -117,7 +127,7 @@ impl Series {
     /// An empty series whose times count from `epoch`.
     pub(super) fn new(metric: Metric, epoch: Time) -> Self {
         Self {
-            kind: metric.kind(),
+            metric,
             epoch,
             points: VecDeque::new(),
             minutes: VecDeque::new(),
@@ -134,7 +144,7 @@ impl Series {
             return Pushed::OutOfOrder;
         }
         self.valid_ms = valid_ms;
-        let (reading, pushed) = match self.kind {
+        let (reading, pushed) = match self.metric.kind() {
             Kind::Counter => self.rate(offset, reading),
             Kind::Gauge | Kind::Histogram => (reading, Pushed::Kept),
         };
@@ -181,7 +191,7 @@ impl Series {
     }
 
     fn roll_up(&mut self, offset: u32, value: f32, keep: &Retention) {
-        let weight = match (self.kind, self.points.back()) {
+        let weight = match (self.metric.kind(), self.points.back()) {
             (Kind::Counter, Some(last)) => (offset - last.at) as f32,
             _ => 1.0,
         };
@@ -218,7 +228,24 @@ impl Series {
         self.points.partition_point(|p| p.at <= offset)
     }
 
-    /// The newest reading taken at or before `at`; stale when it is older than it may be.
+    /// Minutes that left the full-rate history whole.
+    fn old_minutes(&self) -> impl Iterator<Item = &Minute> {
+        let full_from = self.points.front().map_or(u32::MAX, |p| p.at);
+        self.minutes.iter().take_while(move |m| m.end() <= full_from)
+    }
+
+    /// What is left of a moment before the full-rate history: the mean of its minute.
+    fn rolled_up(&self, offset: u32) -> Option<Timed> {
+        let minute = self.old_minutes().find(|m| m.index == offset / Retention::MINUTE_MS)?;
+        let at = Some(self.epoch + u64::from(minute.end().min(offset)));
+        // A set of bits has no mean.
+        let bits = self.metric == Metric::ThrottleReasons;
+        let reading = if bits { Reading::Missing(Why::Stale) } else { Reading::new(f64::from(minute.mean())) };
+        Some(Timed { at, reading })
+    }
+
+    /// The newest reading taken at or before `at`, of its minute where no more is kept; stale when it is
+    /// older than it may be.
     pub fn latest(&self, at: Time) -> Timed {
         let never = Timed { at: None, reading: Reading::Missing(Why::NotYet) };
         let Some(offset) = self.offset(at) else { return never };
@@ -226,7 +253,7 @@ impl Series {
             Some((taken, reading)) if taken <= at => (taken, reading),
             _ => {
                 let Some(point) = self.after(offset).checked_sub(1).and_then(|i| self.points.get(i)) else {
-                    return never;
+                    return self.rolled_up(offset).unwrap_or(never);
                 };
                 (self.epoch + u64::from(point.at), decode(point.value))
             }
@@ -238,17 +265,22 @@ impl Series {
     }
 
     /// The mean of a gauge, or the rate of a counter over the intervals that end in the window
-    /// (its first interval may begin before it: the difference of two readings is not cut).
+    /// (its first interval may begin before it: the difference of two readings is not cut). Where the
+    /// full rate is gone, the minutes that end in the window stand in.
     pub fn mean(&self, window: Window) -> Reading {
         let Some((start, end)) = self.offsets(window) else { return Reading::Missing(Why::NotYet) };
         let (first, last) = (self.after(start), self.after(end));
         let (mut sum, mut weight, mut why) = (0.0_f64, 0.0_f64, None);
+        for minute in self.old_minutes().filter(|m| m.end() > start && m.end() <= end) {
+            sum += f64::from(minute.sum);
+            weight += f64::from(minute.weight);
+        }
         for i in first..last {
             let point = self.points[i];
             match decode(point.value) {
                 Reading::Missing(reason) => why = Some(reason),
                 Reading::Value(value) => {
-                    let w = match self.kind {
+                    let w = match self.metric.kind() {
                         Kind::Counter => f64::from(point.at - self.points[i.saturating_sub(1)].at),
                         Kind::Gauge | Kind::Histogram => 1.0,
                     };
@@ -266,18 +298,23 @@ impl Series {
         // Nothing was read in the window: what was never read is not yet, what was is stale;
         // a value that never changes still holds.
         let latest = self.latest(window.end);
-        if self.kind == Kind::Gauge {
-            latest.reading
-        } else {
-            Reading::Missing(latest.at.map_or(Why::NotYet, |_| Why::Stale))
+        if self.metric.kind() == Kind::Gauge {
+            return latest.reading;
+        }
+        match self.rolled_up(end).filter(|_| self.after(end) == 0) {
+            Some(minute) => minute.reading,
+            None => Reading::Missing(latest.at.map_or(Why::NotYet, |_| Why::Stale)),
         }
     }
 
     /// Smallest and largest value in the window.
     pub fn extremes(&self, window: Window) -> Option<(f64, f64)> {
         let (start, end) = self.offsets(window)?;
-        let values = self.points.range(self.after(start)..self.after(end)).filter_map(|p| decode(p.value).value());
-        values.fold(None, |acc, v| Some(acc.map_or((v, v), |(lo, hi): (f64, f64)| (lo.min(v), hi.max(v)))))
+        let minutes = self.old_minutes().filter(|m| m.end() > start && m.end() <= end);
+        let minutes = minutes.map(|m| (f64::from(m.min), f64::from(m.max)));
+        let points = self.points.range(self.after(start)..self.after(end));
+        let points = points.filter_map(|p| decode(p.value).value().map(|v| (v, v)));
+        minutes.chain(points).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
     /// Cuts the window into `bins.len()` equal columns and says what each shows. A point fills the
@@ -294,8 +331,10 @@ impl Series {
         let origin =
             i64::try_from(window.start.0).unwrap_or(i64::MAX) - i64::try_from(self.epoch.0).unwrap_or(i64::MAX);
         let painter = Painter { origin, ms_per_bin: span as f64 / bins.len() as f64, end: i64::from(end) };
-        let full_from = self.points.front().map_or(u32::MAX, |p| p.at);
-        self.fill_minutes(&painter, full_from, bins);
+        for minute in self.old_minutes() {
+            let (from, to) = (i64::from(minute.end() - Retention::MINUTE_MS), i64::from(minute.end()));
+            painter.paint(from, to, (minute.min, minute.max, minute.mean()), bins);
+        }
         let mut i = self.after(u32::try_from(origin.max(0)).unwrap_or(u32::MAX));
         let mut before = i.checked_sub(1).map(|p| self.points[p].at);
         while let Some(point) = self.points.get(i).filter(|p| before.is_none_or(|b| b <= end) || p.at <= end) {
@@ -312,18 +351,6 @@ impl Series {
     /// How far back a point may speak for: a little more than its period, at most its validity.
     fn hold_ms(&self) -> u32 {
         self.valid_ms.min(60_000)
-    }
-
-    fn fill_minutes(&self, painter: &Painter, full_from: u32, bins: &mut [Bin]) {
-        let minute_ms = Retention::MINUTE_MS;
-        for minute in &self.minutes {
-            let (from, to) = (minute.index * minute_ms, (minute.index + 1) * minute_ms);
-            if to > full_from {
-                break;
-            }
-            let mean = minute.sum / minute.weight;
-            painter.paint(i64::from(from), i64::from(to), (minute.min, minute.max, mean), bins);
-        }
     }
 
     #[cfg(test)]
@@ -491,6 +518,30 @@ mod tests {
         series.fill(Window { start: at(0), end: at(120 * 60_000) }, &mut bins);
         assert_eq!(bins[5].mean(), Some(5.0));
         assert!((bins[110].mean().unwrap() - 110.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn what_left_the_full_rate_still_counts() {
+        let mut series = Series::new(Metric::SmActive, EPOCH);
+        let mut total = Series::new(Metric::ThrottledPowerCap, EPOCH);
+        let mut reasons = Series::new(Metric::ThrottleReasons, EPOCH);
+        // Three hours: busy in the first one, throttled half of the time in it.
+        for s in 0..3 * 3600_u64 {
+            let busy = s < 3600;
+            series.push(at(s * 1000), if busy { 90.0 } else { 0.0 }.into(), 3500, &KEEP);
+            total.push(at(s * 1000), (s.min(3600) as f64 * 500.0).into(), 3500, &KEEP);
+            reasons.push(at(s * 1000), if busy { 4.0 } else { 0.0 }.into(), 3500, &KEEP);
+        }
+        let whole = Window::last(at(3 * 3_600_000), 3 * 3_600_000);
+        let near = |reading: Reading, wanted: f64| (reading.value().unwrap() - wanted).abs() < 0.02 * wanted;
+        assert!(near(series.mean(whole), 30.0), "{:?}", series.mean(whole));
+        assert!(near(total.mean(whole), 500.0 / 3.0), "{:?}", total.mean(whole));
+        assert_eq!(series.extremes(whole), Some((0.0, 90.0)));
+        let then = at(1_800_500);
+        assert_eq!(series.latest(then), Timed { at: Some(then), reading: Reading::Value(90.0) });
+        assert_eq!(series.mean(Window::last(then, 2000)), Reading::Value(90.0));
+        assert_eq!(total.mean(Window::last(then, 2000)), Reading::Value(500.0));
+        assert_eq!(reasons.latest(then).reading, Reading::Missing(Why::Stale));
     }
 
     proptest! {
