@@ -32,6 +32,13 @@ impl Endpoint {
         let bad = |why: &str| BadUrl { shown: without_secrets(text), why: why.to_owned() };
         let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let mut base = Url::parse(&full).map_err(|error| bad(&format!("no URL ({error})")))?;
+        if base.path().contains('@') || base.path().contains("%40") {
+            // As in "http:/ann:secret@host": what was meant as credentials would be shown as a path.
+            return Err(bad("an @ in the path"));
+        }
+        if text.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(bad("only a number"));
+        }
         match base.scheme() {
             "http" => {}
             "https" => return Err(bad("https cannot be read yet; use http or a tunnel")),
@@ -134,12 +141,18 @@ mod tests {
         assert_eq!(endpoint.url("/metrics").as_str(), "http://ann:hunter2@gpu7:8000/v/metrics");
         let shown = format!("{} {} {endpoint:?}", endpoint.shown(), endpoint.place());
         assert!(!shown.contains("hunter2") && !shown.contains("ann"), "{shown}");
+        let typos = ["http:/ann:hunter2@gpu7:8000", "http//ann:hunter2@gpu7", "ann:hunter2/x@gpu7:80"];
+        for text in typos {
+            let bad = Endpoint::parse(text).unwrap_err();
+            assert!(!format!("{bad} {}", bad.shown).contains("hunter2"), "{bad} {}", bad.shown);
+        }
         for text in ["http://ann:hunter2@gpu 7:8000", "https://ann:hunter2@gpu7", "x://ann:hunter2@y?key=hunter2"] {
             let bad = Endpoint::parse(text).unwrap_err();
             let shown = format!("{bad} {} {bad:?}", bad.shown);
             assert!(!shown.contains("hunter2") && shown.contains("--engine http://"), "{shown}");
         }
         assert!(Endpoint::parse("").is_err() && Endpoint::parse("http://").is_err());
+        assert!(Endpoint::parse("8000").is_err(), "0.0.31.64 is not what was meant");
     }
 
     #[test]
