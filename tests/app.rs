@@ -262,3 +262,49 @@ fn the_help_lists_every_key() {
         assert!(screen.contains(spec.label) && screen.contains(spec.help), "{:?} on:\n{screen}", spec.action);
     }
 }
+
+#[test]
+fn gpus_that_have_no_row_are_counted() {
+    let mut rig = Rig::new(80, 24);
+    rig.pass(1000);
+    let mut batch = Batch::new(SourceId::Nvml, rig.now, 1500);
+    for i in 0..16 {
+        batch.fact(Subject::Gpu(i), FactKey::Name, "NVIDIA H200");
+        batch.push(Subject::Gpu(i), Metric::SmActive, f64::from(i) + 11.0);
+    }
+    rig.store.push(&batch);
+    rig.shows(&["g moves on to 8 more", "▸0   11 %", "7   18 %"]);
+    rig.lacks("8   19 %");
+    rig.press(&[Key::Char('G')]);
+    rig.shows(&["▸15  26 %"]);
+}
+
+#[test]
+fn a_notice_says_which_engine_it_is_about() {
+    let mut rig = Rig::new(120, 35);
+    rig.serve(1.0, 0.0);
+    let mut other = Batch::new(SourceId::Engine(1), rig.now, 3500);
+    other.fact(Subject::Engine(1), FactKey::Url, "http://127.0.0.1:8001");
+    other.state = Some(SourceState::Failed("connection refused".into()));
+    rig.store.push(&other);
+    rig.shows(&[":8001: connection refused"]);
+}
+
+#[test]
+fn the_screen_names_what_served_at_the_moment_it_shows() {
+    let mut rig = Rig::new(120, 35);
+    for model in ["old-7b", "new-70b"] {
+        let mut engine = Batch::new(SourceId::Engine(0), rig.now, 3500);
+        engine.fact(Subject::Engine(0), FactKey::Model, model);
+        rig.store.push(&engine);
+        for _ in 0..30 {
+            rig.serve(1.0, 0.0);
+        }
+    }
+    rig.shows(&["new-70b"]);
+    rig.press(&[Key::Left; 8]);
+    rig.shows(&["old-7b"]);
+    rig.lacks("new-70b");
+    rig.press(&[Key::End]);
+    rig.shows(&["new-70b"]);
+}

@@ -169,7 +169,7 @@ fn latest(data: &Data, metric: Metric) -> Reading {
 }
 
 fn fact(data: &Data, key: FactKey) -> Option<&str> {
-    data.fact(ENGINE, key)
+    data.fact(ENGINE, key, data.newest())
 }
 
 #[test]
@@ -397,10 +397,10 @@ fn an_engine_on_this_host_is_found() {
     let url = format!("http://127.0.0.1:{port}");
     let session = Session::start(&[], true, PATIENT);
     let engine = session.wait("the engine", |data| {
-        data.engines().find(|&i| data.fact(Subject::Engine(i), FactKey::Url) == Some(url.as_str()))
+        data.engines().find(|&i| data.fact(Subject::Engine(i), FactKey::Url, data.newest()) == Some(url.as_str()))
     });
     session.wait("its version", |data| {
-        data.fact(Subject::Engine(engine), FactKey::Version).filter(|&v| v == "9.9.9").map(|_| ())
+        data.fact(Subject::Engine(engine), FactKey::Version, data.newest()).filter(|&v| v == "9.9.9").map(|_| ())
     });
     session.wait("the search to be content", |data| {
         let search = data.source(SourceId::Discovery)?;

@@ -186,12 +186,12 @@ fn everything_a_gpu_says_lands_in_the_store() {
     assert_eq!(run.state(), SourceState::Ok);
     let data = run.store.read();
     assert_eq!(data.gpus().collect::<Vec<_>>(), [0, 1]);
-    assert_eq!(data.fact(Subject::Gpu(0), FactKey::Name), Some("NVIDIA H200"));
-    assert_eq!(data.fact(Subject::Gpu(1), FactKey::Name), Some("NVIDIA [31mUnheard Of"));
-    assert_eq!(data.fact(Subject::Gpu(0), FactKey::ActivitySource), Some("gpm"));
-    assert_eq!(data.fact(Subject::Gpu(0), FactKey::DramPeakSource), Some("datasheet"));
-    assert_eq!(data.fact(Subject::Host, FactKey::Driver), Some("580.159.04"));
-    assert_eq!(data.fact(Subject::Host, FactKey::CudaDriver), Some("13.0"));
+    assert_eq!(data.fact(Subject::Gpu(0), FactKey::Name, data.newest()), Some("NVIDIA H200"));
+    assert_eq!(data.fact(Subject::Gpu(1), FactKey::Name, data.newest()), Some("NVIDIA [31mUnheard Of"));
+    assert_eq!(data.fact(Subject::Gpu(0), FactKey::ActivitySource, data.newest()), Some("gpm"));
+    assert_eq!(data.fact(Subject::Gpu(0), FactKey::DramPeakSource, data.newest()), Some("datasheet"));
+    assert_eq!(data.fact(Subject::Host, FactKey::Driver, data.newest()), Some("580.159.04"));
+    assert_eq!(data.fact(Subject::Host, FactKey::CudaDriver, data.newest()), Some("13.0"));
     let processes: Vec<_> = data.gpu_processes().iter().map(|p| (p.gpu, p.pid, p.mem)).collect();
     assert_eq!(
         processes,
@@ -279,7 +279,10 @@ fn a_gpu_without_gpm_has_only_its_time_based_utilisation() {
     run.until_read(0);
     assert_eq!(run.latest(0, Metric::SmActive), Reading::Missing(Why::Unsupported));
     assert_eq!(run.latest(0, Metric::UtilGpuTime), Reading::Value(97.0));
-    assert_eq!(run.store.read().fact(Subject::Gpu(0), FactKey::ActivitySource), Some("time"));
+    assert_eq!(
+        run.store.read().fact(Subject::Gpu(0), FactKey::ActivitySource, warptop::model::Time(u64::MAX)),
+        Some("time")
+    );
     assert!(!fake.noted("forbidden"), "no sample is taken");
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::derive::kv::{self, Buffers};
 use crate::derive::quantile::{self, quantile};
 use crate::derive::throttle::{self, REASONS, Throttled};
-use crate::model::{FactKey, GpuProcess, Metric, Reading, SourceId, SourceState, Subject, Why};
+use crate::model::{FactKey, GpuProcess, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
 use crate::signal;
 use crate::store::{Data, HistogramWindow, ProcessRow, Window};
 
@@ -105,6 +105,8 @@ struct Engine {
     version: Option<String>,
     model: Option<String>,
     state: &'static str,
+    /// What is wrong, in words; empty while all is well.
+    state_why: String,
     requests_running: Option<u64>,
     requests_waiting: Option<u64>,
     preemptions_per_s: Option<f64>,
@@ -201,7 +203,7 @@ struct Missing {
 
 /// Reads the store at the end of `window`.
 pub fn snapshot(data: &Data, mode: Mode, window: Window) -> Snapshot {
-    let mut gaps = Gaps { rows: Vec::new(), at: String::new() };
+    let mut gaps = Gaps { rows: Vec::new(), at: String::new(), end: window.end };
     let gpus: Vec<_> = data.gpus().enumerate().map(|(place, i)| gpu(data, i, place, window, &mut gaps)).collect();
     gaps.enter(String::new());
     if gpus.is_empty() {
@@ -315,6 +317,7 @@ fn engine(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps)
                 "unreachable"
             }
         },
+        state_why: state.why().to_owned(),
         requests_running: gaps.whole("requests_running", newest(Metric::RequestsRunning)),
         requests_waiting: gaps.whole("requests_waiting", newest(Metric::RequestsWaiting)),
         preemptions_per_s: gaps.float("preemptions_per_s", rate(Metric::Preemptions)),
@@ -483,6 +486,8 @@ struct Gaps {
     rows: Vec<Missing>,
     /// Key path of the object being filled.
     at: String,
+    /// The moment that is read.
+    end: Time,
 }
 
 impl Gaps {
@@ -509,7 +514,7 @@ impl Gaps {
     }
 
     fn fact(&mut self, key: &str, data: &Data, subject: Subject, fact: FactKey) -> Option<String> {
-        let text = data.fact(subject, fact).map(str::to_owned);
+        let text = data.fact(subject, fact, self.end).map(str::to_owned);
         if text.is_none() {
             self.row(key, Why::NotYet, None);
         }

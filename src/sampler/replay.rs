@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(bounds, Some((Time(START), Time(START + 10_000))));
         assert_eq!(temperature(&store, 10_500), Reading::Value(10.0));
         assert_eq!(store.read().newest(), Time(START + 10_000), "nothing of what comes later");
-        assert_eq!(store.read().fact(Subject::Host, FactKey::Origin), Some("gpu-07"));
+        assert_eq!(store.read().fact(Subject::Host, FactKey::Origin, Time(START)), Some("gpu-07"));
     }
 
     #[test]

@@ -27,12 +27,13 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
         let kv = kv(data, engine, window, &mut buffers);
         let (factor, max) = (kv.overprovision_x.value()?, kv.max_model_len.value()?);
         let used = kv.used_length.filter(|used| used.q >= TAIL)?;
-        let label = engine_label(data, engine);
+        let label = engine_label(data, engine, window.end);
         let evidence = format!(
-            "{label}admits {max:.0} tokens, P{:.0} of {} requests used {:.0}: {factor:.1}×",
+            "{label}admits {max:.0} tokens, P{:.0} of {} requests used about {:.0} (at least {:.0}): {factor:.1}×",
             used.q * 100.0,
             used.n,
-            used.tokens
+            used.tokens,
+            used.lo
         );
         let level = if factor >= NOTABLE { Level::Watch } else { Level::Ok };
         Some(Finding { level, evidence, advice: ADVICE })

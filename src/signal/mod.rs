@@ -11,7 +11,7 @@ mod queue;
 mod throttled;
 mod wall;
 
-use crate::model::{FactKey, Reading, Subject};
+use crate::model::{FactKey, Reading, Subject, Time};
 use crate::store::{Data, Window};
 
 /// How much a signal asks for.
@@ -99,12 +99,12 @@ fn gpu_label(data: &Data, gpu: u8) -> String {
 }
 
 /// "llama-8b: " where there is more than one engine.
-fn engine_label(data: &Data, engine: u8) -> String {
+fn engine_label(data: &Data, engine: u8, at: Time) -> String {
     if data.engines().count() < 2 {
         return String::new();
     }
     let subject = Subject::Engine(engine);
-    let name = data.fact(subject, FactKey::Model).or_else(|| data.fact(subject, FactKey::Url));
+    let name = data.fact(subject, FactKey::Model, at).or_else(|| data.fact(subject, FactKey::Url, at));
     format!("{}: ", name.unwrap_or("engine"))
 }
 

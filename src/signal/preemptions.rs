@@ -23,7 +23,7 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
     let of_engine = |engine| {
         let subject = Subject::Engine(engine);
         let rate = data.mean(subject, Metric::Preemptions, window).value()?;
-        let label = engine_label(data, engine);
+        let label = engine_label(data, engine, window.end);
         if rate <= 0.0 {
             return Some(Finding { level: Level::Ok, evidence: format!("{label}none"), advice: "" });
         }

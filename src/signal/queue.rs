@@ -38,7 +38,7 @@ fn of_engine(data: &Data, engine: u8, window: Window) -> Option<Finding> {
     let measured = columns.iter().filter_map(Bin::mean);
     let (seen, queued) = measured.fold((0, 0), |(n, queued), mean| (n + 1, queued + usize::from(mean > 0.0)));
     let share = if seen == 0 { 0.0 } else { queued as f64 / f64::from(seen) };
-    let label = engine_label(data, engine);
+    let label = engine_label(data, engine, window.end);
     if waiting == 0.0 && queued == 0 {
         return Some(Finding { level: Level::Ok, evidence: format!("{label}nobody waits"), advice: "" });
     }

@@ -21,7 +21,7 @@ pub use processes::{ProcessRow, ProcessTable};
 pub use series::{Bin, Pushed, Series, Timed};
 pub use sources::Source;
 
-use crate::model::{Batch, FactKey, GpuProcess, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
+use crate::model::{Batch, Fact, FactKey, GpuProcess, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
 use processes::ProcessHistory;
 
 /// A stretch of time: after `start`, up to and including `end`.
@@ -111,7 +111,7 @@ pub struct Data {
     newest: Time,
     series: HashMap<(Subject, Metric), Series>,
     histograms: HashMap<(Subject, Metric), HistogramSeries>,
-    facts: BTreeMap<(Subject, FactKey), Arc<str>>,
+    facts: BTreeMap<(Subject, FactKey), Texts>,
     processes: ProcessHistory,
     gpu_processes: Vec<GpuProcess>,
     sources: BTreeMap<SourceId, Source>,
@@ -119,8 +119,13 @@ pub struct Data {
     out_of_order: u64,
 }
 
+/// A text and the moment it first held, rising.
+type Texts = VecDeque<(Time, Arc<str>)>;
+
 /// Restarts of engines that are remembered.
 const MAX_RESETS: usize = 256;
+/// Changes of a text that are remembered: an engine restarts with another model.
+const MAX_TEXTS: usize = 32;
 /// Samples may be dated this long before the first batch that came in (several sources start together).
 const EPOCH_SLACK_MS: u64 = 60_000;
 
@@ -201,7 +206,7 @@ impl Data {
             self.miss_series(batch);
         }
         for fact in &batch.facts {
-            self.facts.insert((fact.subject, fact.key), Arc::clone(&fact.text));
+            self.note_fact(batch.at, fact);
         }
         if let Some(processes) = &batch.processes {
             self.processes.push(batch.at, batch.valid_ms, processes.clone(), &self.keep);
@@ -232,6 +237,18 @@ impl Data {
         for (_, series) in self.series.iter_mut().filter(|((subject, _), _)| of_source(*subject)) {
             series.miss(batch.at, &self.keep);
         }
+    }
+
+    fn note_fact(&mut self, at: Time, fact: &Fact) {
+        let texts = self.facts.entry((fact.subject, fact.key)).or_default();
+        match texts.back() {
+            Some((last, text)) if at < *last || *text == fact.text => return,
+            _ => {}
+        }
+        if texts.len() == MAX_TEXTS {
+            texts.pop_front();
+        }
+        texts.push_back((at, Arc::clone(&fact.text)));
     }
 
     fn note_reset(&mut self, at: Time, subject: Subject) {
@@ -291,9 +308,12 @@ impl Data {
         }
     }
 
-    /// A text about a subject.
-    pub fn fact(&self, subject: Subject, key: FactKey) -> Option<&str> {
-        self.facts.get(&(subject, key)).map(AsRef::as_ref)
+    /// A text about a subject as it was at `at`; before the first word of it, that one: a source says
+    /// what it is only once it is asked.
+    pub fn fact(&self, subject: Subject, key: FactKey, at: Time) -> Option<&str> {
+        let texts = self.facts.get(&(subject, key))?;
+        let then = texts.iter().rev().find(|(since, _)| *since <= at).or_else(|| texts.front());
+        then.map(|(_, text)| text.as_ref())
     }
 
     /// Indices of the GPUs that were seen, rising.

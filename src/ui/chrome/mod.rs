@@ -86,22 +86,22 @@ impl Chrome {
     }
 
     fn header(&mut self, data: &Data, app: &App) {
-        let line = &mut self.header;
+        let (line, end) = (&mut self.header, app.view.end);
         line.clear();
         line.add("", Role::Accent, 7, format_args!("warptop"));
-        if let Some(host) = data.fact(Subject::Host, FactKey::Hostname) {
+        if let Some(host) = data.fact(Subject::Host, FactKey::Hostname, end) {
             line.add("", Role::Text, 4, format_args!("{host}"));
         }
         if let Some(first) = data.gpus().next() {
-            let name = data.fact(Subject::Gpu(first), FactKey::Name).unwrap_or_default();
+            let name = data.fact(Subject::Gpu(first), FactKey::Name, end).unwrap_or_default();
             let name = name.strip_prefix("NVIDIA ").unwrap_or(name);
             line.add("", Role::Text, 3, format_args!("{name} ×{}", data.gpus().count()));
         }
-        if let Some(driver) = data.fact(Subject::Host, FactKey::Driver) {
+        if let Some(driver) = data.fact(Subject::Host, FactKey::Driver, end) {
             line.add("driver", Role::Text, 8, format_args!("{driver}"));
         }
         let engine = Subject::Engine(app.view.engine);
-        let fact = |key| data.fact(engine, key);
+        let fact = |key| data.fact(engine, key, end);
         let Some(url) = fact(FactKey::Url) else { return };
         let kind = fact(FactKey::Name).or_else(|| fact(FactKey::Kind)).unwrap_or("engine");
         let count = data.engines().count();
@@ -224,7 +224,7 @@ impl Chrome {
             line.add("SM", Role::Text, 0, format_args!("{}", Percent(gpu(Metric::SmActive))));
             line.add("DRAM", Role::Text, 0, format_args!("{}", Percent(gpu(Metric::DramActive))));
         }
-        if data.fact(engine, FactKey::Url).is_some() {
+        if data.fact(engine, FactKey::Url, view.end).is_some() {
             line.add("KV", Role::Text, 0, format_args!("{}", Percent(served(Metric::KvUsage))));
             line.add("run", Role::Text, 0, format_args!("{}", Number(served(Metric::RequestsRunning))));
             line.add("wait", Role::Text, 0, format_args!("{}", Number(served(Metric::RequestsWaiting))));
@@ -248,22 +248,21 @@ impl Chrome {
     fn notice(&mut self, data: &Data, app: &App, words: &[String]) {
         self.notice.clear();
         self.urgent = false;
-        for (_, source) in data.sources() {
+        for (id, source) in data.sources() {
             let state = source.state_at(app.view.end);
             let absent = matches!(state, SourceState::Absent(_));
-            if absent && app.nothing_here() {
-                say(&mut self.notice, state.why());
-            } else if !absent && (state.is_down() || matches!(state, SourceState::Degraded(_))) {
-                say(&mut self.notice, state.why());
-                self.urgent = true;
+            let urgent = !absent && (state.is_down() || matches!(state, SourceState::Degraded(_)));
+            if urgent || absent && app.nothing_here() {
+                say(&mut self.notice, place(data, id, app.view.end), state.why());
             }
+            self.urgent |= urgent;
         }
         for text in words {
-            say(&mut self.notice, text);
+            say(&mut self.notice, "", text);
             self.urgent = true;
         }
         if app.nothing_here() {
-            say(&mut self.notice, "d plays the demo: a real H200 serving a model");
+            say(&mut self.notice, "", "d plays the demo: a real H200 serving a model");
         }
     }
 
@@ -321,12 +320,25 @@ impl Chrome {
     }
 }
 
-/// Adds a sentence to a notice, set apart from the one before it.
-fn say(notice: &mut String, text: &str) {
-    if !notice.is_empty() && !text.is_empty() {
+/// Adds a sentence to a notice, set apart from the one before it: about what, and what of it.
+fn say(notice: &mut String, about: &str, text: &str) {
+    if text.is_empty() {
+        return;
+    }
+    if !notice.is_empty() {
         notice.push_str(" · ");
     }
+    if !about.is_empty() {
+        notice.push_str(about);
+        notice.push_str(": ");
+    }
     notice.push_str(text);
+}
+
+/// Where an engine listens; of other sources the words alone say what they are about.
+fn place(data: &Data, id: SourceId, at: Time) -> &str {
+    let SourceId::Engine(i) = id else { return "" };
+    Port(data.fact(Subject::Engine(i), FactKey::Url, at).unwrap_or_default()).text()
 }
 
 /// Age of the oldest of the sources that are shown: the GPUs, the chosen engine, the host.

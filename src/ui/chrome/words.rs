@@ -7,8 +7,8 @@ use crate::model::Metric;
 /// The port of a URL as ":8000", or its end when there is none.
 pub(super) struct Port<'a>(pub(super) &'a str);
 
-impl Port<'_> {
-    pub(super) fn text(&self) -> &str {
+impl<'a> Port<'a> {
+    pub(super) fn text(&self) -> &'a str {
         let host = self.0.split("://").last().unwrap_or_default();
         let host = host.split('/').next().unwrap_or_default();
         let local = host.strip_prefix("127.0.0.1").or_else(|| host.strip_prefix("localhost"));

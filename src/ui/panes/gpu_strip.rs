@@ -6,6 +6,7 @@
 mod detail;
 
 use std::fmt::{self, Display, Formatter, Write};
+use std::ops::Range;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -205,7 +206,7 @@ struct GpuStrip {
 }
 
 impl Pane for GpuStrip {
-    fn prepare(&mut self, data: &Data, context: &Context<'_>, _area: Rect) {
+    fn prepare(&mut self, data: &Data, context: &Context<'_>, area: Rect) {
         self.rows.clear();
         self.rows.extend(data.gpus().map(|gpu| Row::read(data, context, gpu)));
         self.chosen = self.rows.iter().position(|row| row.gpu == context.view.gpu).unwrap_or(0);
@@ -218,7 +219,7 @@ impl Pane for GpuStrip {
         }
         let speaks = self.rows.get(self.chosen).filter(|row| row.silent().is_none());
         self.detail = speaks.map(|row| Detail::read(data, context.view, row.gpu));
-        self.word_title(data);
+        self.word_title(data, area);
     }
 
     fn title(&self) -> &str {
@@ -236,9 +237,7 @@ impl Pane for GpuStrip {
         if header > 0 {
             draw_header(area, buf, *theme, widths);
         }
-        let room = usize::from(area.height - header);
-        let first = (self.chosen + 1).saturating_sub(room).min(self.rows.len().saturating_sub(room));
-        for (y, row) in (header..area.height).zip(&self.rows[first..]) {
+        for (y, row) in (header..area.height).zip(&self.rows[self.shown(area)]) {
             let line = Rect { y: area.y.saturating_add(y), height: 1, ..area };
             self.draw_row(row, line, buf, *theme, widths);
         }
@@ -251,8 +250,15 @@ impl Pane for GpuStrip {
 }
 
 impl GpuStrip {
+    /// The rows that there is room for: the chosen one is among them.
+    fn shown(&self, area: Rect) -> Range<usize> {
+        let room = usize::from(area.height - u16::from(area.height > 1));
+        let first = (self.chosen + 1).saturating_sub(room).min(self.rows.len().saturating_sub(room));
+        first..self.rows.len().min(first + room)
+    }
+
     /// "NVIDIA H200: SM 81 %, DRAM 46 %", or for several "8 × NVIDIA H200: SM 71 %, DRAM 44 %; 2 throttled".
-    fn word_title(&mut self, data: &Data) {
+    fn word_title(&mut self, data: &Data, area: Rect) {
         self.title.clear();
         let mean = |of: fn(&Row) -> Reading| {
             let (n, sum) = self.rows.iter().filter_map(|r| of(r).value()).fold((0, 0.0), |(n, s), v| (n + 1, s + v));
@@ -261,13 +267,14 @@ impl GpuStrip {
         let (sm, dram) = (mean(|r| r.sm), mean(|r| r.dram));
         let throttled = self.rows.iter().filter(|r| r.throttled.is_some()).count();
         let silent = self.rows.iter().filter(|r| r.silent().is_some()).count();
+        let shown = self.shown(area);
         let out = &mut self.title;
         // Writing to a String never fails.
         let _ = match self.rows.as_slice() {
             [] => out.write_str("no GPU"),
-            [one] => out.write_str(data.fact(Subject::Gpu(one.gpu), FactKey::Name).unwrap_or("GPU")),
+            [one] => out.write_str(data.fact(Subject::Gpu(one.gpu), FactKey::Name, self.end).unwrap_or("GPU")),
             many => {
-                let name = |row: &Row| data.fact(Subject::Gpu(row.gpu), FactKey::Name).unwrap_or("GPU");
+                let name = |row: &Row| data.fact(Subject::Gpu(row.gpu), FactKey::Name, self.end).unwrap_or("GPU");
                 let same = many.iter().all(|row| name(row) == name(&many[0]));
                 write!(out, "{} × {}", many.len(), if same { name(&many[0]) } else { "GPU" })
             }
@@ -283,6 +290,9 @@ impl GpuStrip {
         }
         if silent > 0 {
             let _ = write!(out, "; {silent} without data");
+        }
+        if shown.len() < self.rows.len() {
+            let _ = write!(out, "; g moves on to {} more", self.rows.len() - shown.len());
         }
     }
 

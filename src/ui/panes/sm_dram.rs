@@ -72,7 +72,7 @@ impl Pane for SmDram {
         self.dram_now = data.mean(gpu, Metric::DramActive, view.recent());
         self.peak = data.latest(gpu, Metric::DramPeak, view.end).reading;
         self.peak_source.clear();
-        self.peak_source.push_str(data.fact(gpu, FactKey::DramPeakSource).unwrap_or(""));
+        self.peak_source.push_str(data.fact(gpu, FactKey::DramPeakSource, view.end).unwrap_or(""));
         self.end = TimeEnd::of(view, data.oldest());
 
         let window = Window::last(view.end, WINDOW_MS.min(view.span_ms));
