@@ -299,6 +299,13 @@ fn watch(cli: &Cli, replay: Option<&Recorded>) -> Result<u8, Failure> {
 
 fn record(sources: &Sources, output: &std::path::Path, duration: Option<Duration>) -> Result<u8, Failure> {
     let output = if is_pipe(output) { Output::Stdout } else { Output::File(output.to_owned()) };
+    if output == Output::Stdout && io::stdout().is_terminal() {
+        return Err(Failure::Usage(
+            "a recording is packed and not for a terminal: give -o a file, or pipe it (warptop record -o - | warptop \
+             replay -)"
+                .to_owned(),
+        ));
+    }
     let (to, events) = channel();
     input::read_signals(to).map_err(Failure::error)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
@@ -306,7 +313,10 @@ fn record(sources: &Sources, output: &std::path::Path, duration: Option<Duration
     let recorded = runtime::record(&inputs, &sources.options(), sources.interval(), &output, duration);
     match recorded {
         Ok((summary, cut)) => {
-            eprintln!("warptop: recorded {summary}");
+            // Beside a pipe it would land in the screen that plays it.
+            if output != Output::Stdout {
+                eprintln!("warptop: recorded {summary}");
+            }
             Ok(if cut { 130 } else { 0 })
         }
         // Whoever watched has seen enough: that is how such a recording ends.

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 fn run(args: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } =
         Command::new(env!("CARGO_BIN_EXE_warptop")).args(args).stdin(Stdio::null()).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (status.code().unwrap(), text(stdout), text(stderr))
 }
 
@@ -102,6 +102,14 @@ fn help_states_the_memory_bound_and_the_exit_codes() {
     assert!(!help.contains("test-panic"));
     let (code, version, _) = run(&["--version"]);
     assert_eq!((code, version.trim()), (0, concat!("warptop ", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn a_recorder_says_nothing_beside_its_pipe() {
+    // The terminal it would write to shows the screen that plays the recording.
+    let (code, packed, stderr) = run(&["record", "--no-discover", "--duration", "300ms", "-o", "-"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(!packed.is_empty());
 }
 
 #[test]
