@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::model::{HistogramSample, Time};
 
-use super::{Retention, Window};
+use super::{Retention, Window, later_epoch};
 
 /// One interval: what was observed after `from` and up to `to`.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +65,16 @@ impl Track {
         self.counts.drain(..(drop * buckets).min(self.counts.len()));
     }
 
+    /// Counts from an epoch that is `by` ms later; what lies before it goes.
+    fn shift(&mut self, by: u32, buckets: usize) {
+        let gone = self.entries.partition_point(|e| e.from < by);
+        self.entries.drain(..gone);
+        self.counts.drain(..(gone * buckets).min(self.counts.len()));
+        for entry in &mut self.entries {
+            (entry.from, entry.to) = (entry.from - by, entry.to - by);
+        }
+    }
+
     fn counts_of(&self, i: usize, buckets: usize) -> &[u32] {
         self.counts.get(i * buckets..(i + 1) * buckets).unwrap_or(&[])
     }
@@ -108,6 +118,7 @@ impl HistogramSeries {
 
     /// Takes in a scrape. Returns whether it was a reset (or new edges).
     pub(super) fn push(&mut self, at: Time, sample: &HistogramSample, keep: &Retention) -> bool {
+        self.make_room(at);
         let Some(offset) = self.offset(at) else { return false };
         if sample.cumulative.len() != sample.edges.len() + 1 {
             self.miss(at, keep);
@@ -141,6 +152,7 @@ impl HistogramSeries {
 
     /// Notes that a scrape failed: the time since the last one is a gap.
     pub(super) fn miss(&mut self, at: Time, keep: &Retention) {
+        self.make_room(at);
         let Some(offset) = self.offset(at) else { return };
         let from = self.before.take().map(|b| b.0).or_else(|| self.full.entries.back().map(|e| e.to));
         if let Some(from) = from.filter(|&from| from < offset) {
@@ -175,8 +187,18 @@ impl HistogramSeries {
         }
     }
 
+    /// Moves the epoch before offsets no longer fit.
+    fn make_room(&mut self, at: Time) {
+        let Some(by) = later_epoch(self.epoch, at) else { return };
+        let buckets = self.buckets();
+        self.epoch = self.epoch + u64::from(by);
+        self.full.shift(by, buckets);
+        self.minutes.shift(by, buckets);
+        self.before = self.before.take().filter(|b| b.0 >= by).map(|b| (b.0 - by, b.1, b.2));
+    }
+
     fn offset(&self, at: Time) -> Option<u32> {
-        u32::try_from(at.0.checked_sub(self.epoch.0)?).ok()
+        at.0.checked_sub(self.epoch.0).map(|ms| u32::try_from(ms).unwrap_or(u32::MAX))
     }
 
     /// The intervals whose scrape lies in the window, oldest first; minutes where the full rate is gone.
@@ -274,6 +296,19 @@ mod tests {
         assert_eq!((quiet.n, quiet.covered.is_some()), (0, true), "scraped, but no traffic");
         let before = sum(&s, 3000, 4000);
         assert_eq!((before.n, before.covered), (0, None), "not scraped");
+    }
+
+    #[test]
+    fn it_runs_for_longer_than_offsets_last() {
+        let mut s = series(&[(0, [1.0, 2.0, 3.0], 1.0)]);
+        let quarters = 120 * 4;
+        for quarter in 1..=quarters {
+            s.push(EPOCH + quarter * 21_600_000, &scrape(&[1.0, 2.0, 3.0], 1.0), &KEEP);
+        }
+        let end = quarters * 21_600_000;
+        s.push(EPOCH + end + 1000, &scrape(&[1.0, 3.0, 4.0], 2.0), &KEEP);
+        let w = sum(&s, end, end + 1000);
+        assert_eq!((w.counts.as_slice(), w.covered), (&[0, 1, 0][..], Some((EPOCH + end, EPOCH + end + 1000))));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! Memory at most, for 8 GPUs and 8 engines: see [`Retention::most_bytes`].
 
 mod histogram;
+mod minutes;
 mod processes;
 mod series;
 mod sources;
@@ -135,6 +136,17 @@ fn grow<T>(ring: &mut VecDeque<T>) {
     if ring.len() == ring.capacity() {
         ring.reserve_exact((ring.len() / 2).max(64));
     }
+}
+
+/// Histories count time in ms of 32 bits, which last for 49 days. Half way, how much later their epoch has
+/// to be so that two days remain: whole minutes, so that minutes stay minutes.
+fn later_epoch(epoch: Time, at: Time) -> Option<u32> {
+    const FAR: u64 = 1 << 31;
+    const REST: u64 = 2 * 86_400_000;
+    const MOST: u32 = u32::MAX / Retention::MINUTE_MS * Retention::MINUTE_MS;
+    let minute = u64::from(Retention::MINUTE_MS);
+    let gone = at.since(epoch);
+    (gone > FAR).then(|| u32::try_from((gone - REST) / minute * minute).unwrap_or(MOST))
 }
 
 impl Store {

@@ -8,33 +8,14 @@ use std::collections::VecDeque;
 
 use crate::model::{Batch, Kind, Metric, Reading, Time, Why};
 
-use super::{Retention, Window, grow};
+use super::minutes::{Minute, Minutes};
+use super::{Retention, Window, grow, later_epoch};
 
 /// A point: time since the store's epoch and a value, or a [`Why`] coded as a NaN.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     at: u32,
     value: f32,
-}
-
-/// A minute of points that left the full-rate history or will.
-#[derive(Clone, Copy, Debug)]
-struct Minute {
-    index: u32,
-    min: f32,
-    max: f32,
-    sum: f32,
-    weight: f32,
-}
-
-impl Minute {
-    fn end(&self) -> u32 {
-        (self.index + 1).saturating_mul(Retention::MINUTE_MS)
-    }
-
-    fn mean(&self) -> f32 {
-        self.sum / self.weight
-    }
 }
 
 /// What a column of a plot shows.
@@ -98,7 +79,7 @@ pub struct Series {
     metric: Metric,
     epoch: Time,
     points: VecDeque<Point>,
-    minutes: VecDeque<Minute>,
+    minutes: Minutes,
     /// A counter's last total.
     total: Option<f64>,
     /// The newest reading in full precision (a counter's is its rate).
@@ -130,7 +111,7 @@ impl Series {
             metric,
             epoch,
             points: VecDeque::new(),
-            minutes: VecDeque::new(),
+            minutes: Minutes::default(),
             total: None,
             newest: None,
             valid_ms: 0,
@@ -139,6 +120,7 @@ impl Series {
 
     /// Takes in a reading; a counter's is its running total.
     pub(super) fn push(&mut self, at: Time, reading: Reading, valid_ms: u32, keep: &Retention) -> Pushed {
+        self.make_room(at);
         let Some(offset) = self.offset(at) else { return Pushed::OutOfOrder };
         if self.points.back().is_some_and(|last| offset < last.at) {
             return Pushed::OutOfOrder;
@@ -195,26 +177,20 @@ impl Series {
             (Kind::Counter, Some(last)) => (offset - last.at) as f32,
             _ => 1.0,
         };
-        let index = offset / Retention::MINUTE_MS;
-        match self.minutes.back_mut() {
-            Some(minute) if minute.index == index => {
-                minute.min = minute.min.min(value);
-                minute.max = minute.max.max(value);
-                minute.sum += value * weight;
-                minute.weight += weight;
-            }
-            _ => {
-                while self.minutes.front().is_some_and(|m| index - m.index >= keep.minutes) {
-                    self.minutes.pop_front();
-                }
-                grow(&mut self.minutes);
-                self.minutes.push_back(Minute { index, min: value, max: value, sum: value * weight, weight });
-            }
-        }
+        self.minutes.add(offset, value, weight, keep);
+    }
+
+    /// Moves the epoch before offsets no longer fit.
+    fn make_room(&mut self, at: Time) {
+        let Some(by) = later_epoch(self.epoch, at) else { return };
+        self.epoch = self.epoch + u64::from(by);
+        self.points.retain(|p| p.at >= by);
+        self.points.iter_mut().for_each(|p| p.at -= by);
+        self.minutes.shift(by);
     }
 
     fn offset(&self, at: Time) -> Option<u32> {
-        u32::try_from(at.0.checked_sub(self.epoch.0)?).ok()
+        at.0.checked_sub(self.epoch.0).map(|ms| u32::try_from(ms).unwrap_or(u32::MAX))
     }
 
     /// Offsets of a window's ends; `None` when it ends before the epoch.
@@ -231,12 +207,12 @@ impl Series {
     /// Minutes that left the full-rate history whole.
     fn old_minutes(&self) -> impl Iterator<Item = &Minute> {
         let full_from = self.points.front().map_or(u32::MAX, |p| p.at);
-        self.minutes.iter().take_while(move |m| m.end() <= full_from)
+        self.minutes.before(full_from)
     }
 
     /// What is left of a moment before the full-rate history: the mean of its minute.
     fn rolled_up(&self, offset: u32) -> Option<Timed> {
-        let minute = self.old_minutes().find(|m| m.index == offset / Retention::MINUTE_MS)?;
+        let minute = self.old_minutes().find(|m| m.holds(offset))?;
         let at = Some(self.epoch + u64::from(minute.end().min(offset)));
         // A set of bits has no mean.
         let bits = self.metric == Metric::ThrottleReasons;
@@ -271,7 +247,7 @@ impl Series {
         let Some((start, end)) = self.offsets(window) else { return Reading::Missing(Why::NotYet) };
         let (first, last) = (self.after(start), self.after(end));
         let (mut sum, mut weight, mut why) = (0.0_f64, 0.0_f64, None);
-        for minute in self.old_minutes().filter(|m| m.end() > start && m.end() <= end) {
+        for minute in self.old_minutes().filter(|m| m.ends_in(start, end)) {
             sum += f64::from(minute.sum);
             weight += f64::from(minute.weight);
         }
@@ -310,7 +286,7 @@ impl Series {
     /// Smallest and largest value in the window.
     pub fn extremes(&self, window: Window) -> Option<(f64, f64)> {
         let (start, end) = self.offsets(window)?;
-        let minutes = self.old_minutes().filter(|m| m.end() > start && m.end() <= end);
+        let minutes = self.old_minutes().filter(|m| m.ends_in(start, end));
         let minutes = minutes.map(|m| (f64::from(m.min), f64::from(m.max)));
         let points = self.points.range(self.after(start)..self.after(end));
         let points = points.filter_map(|p| decode(p.value).value().map(|v| (v, v)));
@@ -518,6 +494,27 @@ mod tests {
         series.fill(Window { start: at(0), end: at(120 * 60_000) }, &mut bins);
         assert_eq!(bins[5].mean(), Some(5.0));
         assert!((bins[110].mean().unwrap() - 110.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn it_runs_for_longer_than_offsets_last() {
+        let mut series = Series::new(Metric::GenerationTokens, EPOCH);
+        let mut fixed = Series::new(Metric::SmClockMax, EPOCH);
+        fixed.push(EPOCH, 1980.0.into(), u32::MAX, &KEEP);
+        let days = |n: u64| n * 86_400_000;
+        for quarter in 0..120 * 4 {
+            series.push(at(quarter * 21_600_000), 0.0.into(), 3500, &KEEP);
+        }
+        for s in 0..10 {
+            series.push(at(days(120) + s * 1000), (s as f64 * 50.0).into(), 3500, &KEEP);
+        }
+        let end = at(days(120) + 9000);
+        assert_eq!(series.latest(end).reading, Reading::Value(50.0));
+        assert_eq!(series.mean(Window::last(end, 5000)), Reading::Value(50.0));
+        assert_eq!(fixed.latest(end).reading, Reading::Value(1980.0));
+        let mut bins = [Bin::default(); 4];
+        series.fill(Window::last(end, 8000), &mut bins);
+        assert!(bins.iter().all(|b| b.mean() == Some(50.0)), "{bins:?}");
     }
 
     #[test]
