@@ -197,7 +197,7 @@ fn a_resize_storm_ends_in_a_whole_screen() {
 
 #[test]
 fn signals_end_it() {
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         let mut session = Session::live(&[], 80, 24);
         session.signal(signal);
         session.ends(130);

@@ -58,7 +58,7 @@ fn end_in_time(code: i32) {
     drop(thread::Builder::new().name("last-resort".to_owned()).spawn(watch));
 }
 
-/// Turns SIGTERM, SIGHUP and SIGINT into [`Event::Interrupt`], SIGWINCH into [`Event::Resize`] and SIGCONT
+/// Turns SIGTERM, SIGHUP, SIGINT and SIGQUIT into [`Event::Interrupt`], SIGWINCH into [`Event::Resize`] and SIGCONT
 /// into [`Input::Continued`]. The terminal library reports changes of size too, but loses one that comes
 /// together with a key; the screen would stay torn until the next.
 ///
@@ -67,12 +67,13 @@ fn end_in_time(code: i32) {
 pub fn read_signals(to: Sender<Input>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Installed before this returns: a signal that comes right after it is not lost.
-    let (mut terminate, mut hang_up, mut interrupt, mut go_on, mut resize) = {
+    let (mut terminate, mut hang_up, mut interrupt, mut leave, mut go_on, mut resize) = {
         let _inside = runtime.enter();
         (
             signal(SignalKind::terminate())?,
             signal(SignalKind::hangup())?,
             signal(SignalKind::interrupt())?,
+            signal(SignalKind::quit())?,
             signal(SignalKind::from_raw(libc::SIGCONT))?,
             signal(SignalKind::window_change())?,
         )
@@ -84,6 +85,7 @@ pub fn read_signals(to: Sender<Input>) -> std::io::Result<()> {
                     _ = terminate.recv() => Input::App(Event::Interrupt),
                     _ = hang_up.recv() => Input::App(Event::Interrupt),
                     _ = interrupt.recv() => Input::App(Event::Interrupt),
+                    _ = leave.recv() => Input::App(Event::Interrupt),
                     _ = go_on.recv() => Input::Continued,
                     _ = resize.recv() => Input::App(Event::Resize),
                 };
