@@ -334,7 +334,7 @@ fn snapshot(sources: &Sources, args: &SnapshotArgs) -> Result<u8, Failure> {
         let at = args.at.map(Duration::from_secs_f64);
         let (reading, problems) = runtime::snapshot_of(&recorded(file), at, window).map_err(|error| match error {
             SnapshotError::TooLate { .. } => Failure::Usage(error.to_string()),
-            SnapshotError::Replay(_) | SnapshotError::Empty => Failure::error(error),
+            SnapshotError::Replay(_) | SnapshotError::Empty(_) => Failure::error(error),
         })?;
         for problem in problems {
             eprintln!("warptop: {problem}");

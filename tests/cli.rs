@@ -124,3 +124,34 @@ fn a_recording_of_this_machine_holds_this_machine() {
     assert!(reader.into_iter().any(|batch| batch.source == warptop::model::SourceId::Host));
     refused(&args, 1, &["exists already", "another name"]);
 }
+
+#[test]
+fn a_snapshot_says_what_is_wrong_with_an_engine() {
+    let args = ["snapshot", "--json", "--no-discover", "--engine", "http://ann:hunter2@127.0.0.1:1"];
+    let (code, stdout, stderr) = run(&args);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let reading: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let engine = &reading["engines"][0];
+    assert_eq!(engine["state"], "unreachable");
+    assert!(engine["state_why"].as_str().unwrap().contains("connection refused"), "{engine}");
+    assert!(!stdout.contains("hunter2"), "{stdout}");
+}
+
+#[test]
+fn a_snapshot_says_what_it_left_out_of_a_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let header = r#"{"format":"warptop.recording","version":1}"#;
+    let batch = |t: u64| format!(r#"{{"t":{t},"src":"nvml","valid_ms":1500,"s":{{"gpu0":{{"temp_c":40}}}}}}"#);
+    let write = |name: &str, lines: &[&str]| {
+        let file = folder.path().join(name).to_str().unwrap().to_owned();
+        std::fs::write(&file, lines.join("\n") + "\n").unwrap();
+        file
+    };
+    let damaged = write("damaged", &[header, "{", "]"]);
+    refused(&["snapshot", "--json", "--replay", &damaged], 1, &["nothing", "2 damaged or unknown lines"]);
+    let empty = write("empty", &[header]);
+    refused(&["snapshot", "--json", "--replay", &empty], 1, &["nothing was recorded"]);
+    let disordered = write("disordered", &[header, &batch(900_000), &batch(800_000)]);
+    let (code, _, stderr) = run(&["snapshot", "--json", "--replay", &disordered]);
+    assert!(code == 0 && stderr.contains("1 value"), "{stderr}");
+}

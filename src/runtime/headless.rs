@@ -53,8 +53,8 @@ pub enum SnapshotError {
     #[error(transparent)]
     Replay(#[from] ReplayError),
     /// Not one batch is in it.
-    #[error("the recording is empty: nothing was recorded")]
-    Empty,
+    #[error("nothing in the recording can be shown{}{}", if .0.is_empty() { ": nothing was recorded" } else { ": " }, .0.join("; "))]
+    Empty(Vec<String>),
     /// It was over by then.
     #[error("the recording ends after {end_s:.1} s: --at must not be later")]
     TooLate {
@@ -87,13 +87,22 @@ pub fn snapshot_of(
 ) -> Result<(Snapshot, Vec<String>), SnapshotError> {
     let mut reader = input.open()?;
     let store = Store::new(Retention::HOUR);
-    let (start, end) = load(&mut reader, &store, at.map(ms)).ok_or(SnapshotError::Empty)?;
+    let bounds = load(&mut reader, &store, at.map(ms));
+    let mut problems = reader.problems().texts();
+    let Some((start, end)) = bounds else { return Err(SnapshotError::Empty(problems)) };
     let wanted = at.map_or(end, |at| start + ms(at));
     if wanted > end + REPLAY_SLACK_MS {
         return Err(SnapshotError::TooLate { end_s: end.since(start) as f64 / 1000.0 });
     }
     let window = Window::last(wanted, ms(window.unwrap_or(REPLAY_WINDOW)));
-    Ok((snapshot(&store.read(), Mode::Replay, window), reader.problems().texts()))
+    let data = store.read();
+    if data.out_of_order() > 0 {
+        problems.push(format!(
+            "{} values are older than what was recorded before them and were left out",
+            data.out_of_order()
+        ));
+    }
+    Ok((snapshot(&data, Mode::Replay, window), problems))
 }
 
 /// Reads this machine for the length of the window, or a little longer when a source is slow to start.
