@@ -83,6 +83,16 @@ fn a_damaged_line_is_passed_over_and_counted() {
 }
 
 #[test]
+fn a_time_that_no_clock_shows_is_damage() {
+    let mut bytes = plain(0);
+    bytes.extend_from_slice(b"{\"t\":18446744073709551615,\"src\":\"nvml\",\"valid_ms\":1}\n");
+    let rest = plain(2);
+    bytes.extend_from_slice(&rest);
+    let (batches, problems) = play(bytes).unwrap();
+    assert_eq!((batches, problems), (expected(2), vec!["1 damaged or unknown line passed over".to_owned()]));
+}
+
+#[test]
 fn a_line_too_long_is_passed_over() {
     let mut text = plain(1);
     text.extend(std::iter::repeat_n(b'x', MAX_LINE + 1));

@@ -12,6 +12,8 @@ use super::{FORMAT, Header, MAX_LINE, VERSION};
 
 /// Longest header line, bytes.
 const MAX_HEADER: usize = 64 << 10;
+/// The year 10 000: no clock is that wrong, and sums of times up to here cannot overflow.
+const LATEST: Time = Time(253_402_300_800_000);
 /// A store counts time in ms of 32 bits from its first batch.
 const MAX_SPAN_MS: u64 = u32::MAX as u64 - 3_600_000;
 
@@ -112,6 +114,9 @@ impl Reader {
     }
 
     fn take(&mut self, mut batch: Batch) -> Option<Batch> {
+        if batch.at > LATEST {
+            return None;
+        }
         let first = *self.first.get_or_insert(batch.at);
         if batch.at.since(first) > MAX_SPAN_MS {
             return None;
