@@ -35,6 +35,7 @@ fn scrape(at: u64) -> Batch {
     let edges: Vec<f64> = (0..22).map(|i| f64::from(i) + 0.5).collect();
     for metric in [Metric::Ttft, Metric::Itl, Metric::E2e, Metric::QueueTime] {
         batch.histograms.push(HistogramSample {
+            sets: 0,
             subject: Subject::Engine(0),
             metric,
             edges: edges.as_slice().into(),

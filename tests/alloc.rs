@@ -169,6 +169,7 @@ impl Machine {
             batch.push(subject, metric, at.0 as f64);
         }
         batch.histograms.extend(self.histograms.iter().map(|&metric| HistogramSample {
+            sets: 0,
             subject,
             metric,
             edges: Arc::clone(&self.edges),

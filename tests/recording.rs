@@ -17,6 +17,7 @@ fn batch(i: u64) -> Batch {
     batch.push(Subject::Engine(0), Metric::GenerationTokens, 1000.5 * i as f64);
     batch.fact(Subject::Engine(0), FactKey::Model, "llama-8b");
     batch.histograms.push(HistogramSample {
+        sets: 0,
         subject: Subject::Engine(0),
         metric: Metric::Ttft,
         edges: [0.1, 1.0].into(),

@@ -351,7 +351,7 @@ mod tests {
             let mut cumulative: Vec<_> = edges.iter().map(|&e| if length <= e { finished } else { 0.0 }).collect();
             cumulative.push(finished);
             let sum = Some(finished * length);
-            batch.histograms.push(HistogramSample { subject, metric, edges: edges.into(), cumulative, sum });
+            batch.histograms.push(HistogramSample { sets: 0, subject, metric, edges: edges.into(), cumulative, sum });
         }
         batch
     }

@@ -389,6 +389,7 @@ mod tests {
                 Some(f64::from(*sum))
             });
             batch.histograms.push(HistogramSample {
+                sets: 0,
                 subject: ENGINE,
                 metric: Metric::Ttft,
                 edges: EDGES.into(),

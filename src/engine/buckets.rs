@@ -56,6 +56,7 @@ impl Merged {
             && self.counts.iter().all(|c| c.1.is_finite() && c.1 >= 0.0)
             && self.counts.is_sorted_by(|a, b| a.1 <= b.1);
         sound.then(|| HistogramSample {
+            sets: 0,
             subject,
             metric,
             edges: finite.iter().map(|c| c.0).collect(),

@@ -109,6 +109,10 @@ pub struct HistogramSample {
     pub cumulative: Vec<f64>,
     /// Sum of all observations, where exposed.
     pub sum: Option<f64>,
+    /// Fingerprint of the label sets it was added up from; 0 where it was not noted. A difference between
+    /// two scrapes means something only while this stays the same.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sets: u64,
 }
 
 /// What a text says about its subject.
@@ -135,6 +139,22 @@ pub enum FactKey {
     Version,
     /// Engine: model it serves.
     Model,
+    /// Engine: ids of its processes on this host, `"12,40"`, the listening one first.
+    Pids,
+    /// Engine: data-parallel ranks, models or workers that its figures are added up from, `"0,1"`.
+    Ranks,
+    /// Engine: how KV memory is given out: `paged`, `slots` (each slot has its own share) or `unified` (slots share all).
+    KvLayout,
+    /// Engine: what `kv_bytes_per_token` was worked out from.
+    KvBytesSource,
+    /// Engine: where `requests_cap` comes from.
+    RequestsCapSource,
+    /// Engine: LoRA adapters in GPU memory or known to it, `"sql,chat"`.
+    LoraLoaded,
+    /// Engine: LoRA adapters that running requests use.
+    LoraRunning,
+    /// Engine: LoRA adapters that waiting requests want.
+    LoraWaiting,
     /// Host: where a recording comes from (its own header).
     Origin,
 }
@@ -219,6 +239,11 @@ pub struct Batch {
     pub gpu_processes: Option<Vec<GpuProcess>>,
     /// A change of the source's state.
     pub state: Option<SourceState>,
+    /// Totals do not continue those of the batch before: the source restarted, or another set of ranks
+    /// is added up.
+    pub breaks: bool,
+    /// Read for its levels and counters only: that there are no histograms says nothing.
+    pub partial: bool,
 }
 
 impl Batch {
@@ -238,6 +263,8 @@ impl Batch {
             processes: None,
             gpu_processes: None,
             state: None,
+            breaks: false,
+            partial: false,
         }
     }
 
@@ -261,6 +288,8 @@ impl Batch {
         self.processes = None;
         self.gpu_processes = None;
         self.state = None;
+        self.breaks = false;
+        self.partial = false;
     }
 }
 
@@ -376,6 +405,11 @@ impl Serialize for Batch {
         if let Some(state) = &self.state {
             map.serialize_entry("state", state)?;
         }
+        for (key, set) in [("breaks", self.breaks), ("partial", self.partial)] {
+            if set {
+                map.serialize_entry(key, &true)?;
+            }
+        }
         map.end()
     }
 }
@@ -398,6 +432,10 @@ impl<'de> Deserialize<'de> for Batch {
             procs: Option<Vec<ProcessSample>>,
             gpu_procs: Option<Vec<GpuProcess>>,
             state: Option<Known<SourceState>>,
+            #[serde(default)]
+            breaks: bool,
+            #[serde(default)]
+            partial: bool,
         }
         let line = Line::deserialize(deserializer)?;
         Ok(Self {
@@ -411,6 +449,8 @@ impl<'de> Deserialize<'de> for Batch {
             processes: line.procs,
             gpu_processes: line.gpu_procs,
             state: line.state.and_then(Known::get),
+            breaks: line.breaks,
+            partial: line.partial,
         })
     }
 }
@@ -433,9 +473,12 @@ mod tests {
             edges: [0.1, 0.5].into(),
             cumulative: vec![1.0, 2.0, 3.0],
             sum: Some(1.5),
+            sets: u64::MAX - 1,
         });
         batch.gpu_processes = Some(vec![GpuProcess { gpu: 0, pid: 7, mem: Reading::Value(1e9) }]);
         batch.state = Some(SourceState::Degraded("slow".into()));
+        batch.breaks = true;
+        batch.partial = true;
         let line = serde_json::to_string(&batch).unwrap();
         let mut back: Batch = serde_json::from_str(&line).unwrap();
         back.samples.sort_by_key(|s| s.metric as usize);

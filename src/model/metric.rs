@@ -183,22 +183,48 @@ metrics! {
     // Engine.
     /// Requests in the running batch.
     RequestsRunning = "requests_running", Engine, Gauge, Requests;
+    /// Most requests the engine runs at once (`max_num_seqs`, slots).
+    RequestsCap = "requests_cap", Engine, Gauge, Requests;
     /// Requests that wait to be scheduled.
     RequestsWaiting = "requests_waiting", Engine, Gauge, Requests;
-    /// Of those, waiting for KV blocks or a free slot.
+    /// Most requests that may wait before new ones are refused.
+    QueueCap = "queue_cap", Engine, Gauge, Requests;
+    /// Of those that wait, waiting for KV blocks or a free slot.
     WaitingCapacity = "requests_waiting_capacity", Engine, Gauge, Requests;
     /// Of those, deferred for another reason (adapter, KV transfer …).
     WaitingDeferred = "requests_waiting_deferred", Engine, Gauge, Requests;
+    /// Of those, waiting until their grammar is compiled.
+    WaitingGrammar = "requests_waiting_grammar", Engine, Gauge, Requests;
+    /// Of those, waiting until their KV blocks are fetched from elsewhere.
+    WaitingKvFetch = "requests_waiting_kv_fetch", Engine, Gauge, Requests;
+    /// Of those, paused after they had run (swapped out or preempted).
+    WaitingPaused = "requests_waiting_paused", Engine, Gauge, Requests;
     /// Share of KV blocks held by live requests.
     KvUsage = "kv_usage_pct", Engine, Gauge, Percent;
     /// Tokens that fit into the KV pool.
     KvPoolTokens = "kv_pool_tokens", Engine, Gauge, Tokens;
     /// Tokens in one KV block.
     KvBlockSize = "kv_block_size", Engine, Gauge, Tokens;
+    /// Places in blocks or slots that live requests hold, empty ones included, as the engine counts them.
+    KvHeldTokens = "kv_held_tokens", Engine, Gauge, Tokens;
+    /// Tokens that hold state of live requests, as the engine counts them.
+    KvLiveTokens = "kv_live_tokens", Engine, Gauge, Tokens;
+    /// Tokens kept for reuse that no live request holds.
+    KvCachedTokens = "kv_cached_tokens", Engine, Gauge, Tokens;
+    /// Tokens of the pool that hold nothing.
+    KvFreeTokens = "kv_free_tokens", Engine, Gauge, Tokens;
+    /// Tokens set aside for what running requests may still generate, on top of what they hold.
+    KvReservedTokens = "kv_reserved_tokens", Engine, Gauge, Tokens;
+    /// KV cache that one token takes, over all GPUs and with every copy.
+    KvBytesPerToken = "kv_bytes_per_token", Engine, Gauge, Bytes;
+    /// How many GPUs of a tensor-parallel group store the same KV (1: no copies).
+    KvCopies = "kv_copies", Engine, Gauge, Count;
     /// Longest context the engine admits.
     MaxModelLen = "max_model_len", Engine, Gauge, Tokens;
     /// Requests pushed back to the queue for want of KV blocks.
     Preemptions = "preemptions", Engine, Counter, Requests;
+    /// Tokens computed before and lost to preemption, which are computed again.
+    RecomputedTokens = "recomputed_tokens", Engine, Counter, Tokens;
     /// Prompt tokens taken in.
     PromptTokens = "prompt_tokens", Engine, Counter, Tokens;
     /// Tokens generated.
@@ -209,6 +235,24 @@ metrics! {
     PrefixHits = "prefix_hits", Engine, Counter, Tokens;
     /// Requests finished for any reason.
     RequestsFinished = "requests_finished", Engine, Counter, Requests;
+    /// Requests that were refused or failed.
+    RequestsFailed = "requests_failed", Engine, Counter, Requests;
+    /// E2E time of all finished requests together, for engines without a histogram of it.
+    E2eSum = "e2e_sum_s", Engine, Counter, Seconds;
+    /// Queue time of all requests together, for engines without a histogram of it.
+    QueueSum = "queue_sum_s", Engine, Counter, Seconds;
+    /// Time spent on prompts, for engines without a histogram of it.
+    PrefillSum = "prefill_sum_s", Engine, Counter, Seconds;
+    /// Time spent on generating, for engines without a histogram of it.
+    DecodeSum = "decode_sum_s", Engine, Counter, Seconds;
+    /// LoRA adapters in GPU memory.
+    LoraLoaded = "lora_loaded", Engine, Gauge, Count;
+    /// Most LoRA adapters in GPU memory at once.
+    LoraCap = "lora_cap", Engine, Gauge, Count;
+    /// LoRA adapters that running requests use.
+    LoraRunning = "lora_running", Engine, Gauge, Count;
+    /// LoRA adapters that waiting requests want.
+    LoraWaiting = "lora_waiting", Engine, Gauge, Count;
     /// When the engine's process started, Unix seconds.
     EngineStart = "engine_start_s", Engine, Gauge, Seconds;
     /// Time to first token.

@@ -103,13 +103,15 @@ pub struct HistogramSeries {
     epoch: Time,
     edges: Arc<[f64]>,
     before: Option<(u32, Vec<f64>, Option<f64>)>,
+    /// Label sets of the scrape before.
+    sets: u64,
     full: Track,
     minutes: Track,
 }
 
 impl HistogramSeries {
     pub(super) fn new(epoch: Time, edges: Arc<[f64]>) -> Self {
-        Self { epoch, edges, before: None, full: Track::default(), minutes: Track::default() }
+        Self { epoch, edges, before: None, sets: 0, full: Track::default(), minutes: Track::default() }
     }
 
     fn buckets(&self) -> usize {
@@ -128,6 +130,11 @@ impl HistogramSeries {
             // History on other edges cannot be shown on the same rows: start again.
             *self = Self::new(self.epoch, Arc::clone(&sample.edges));
         }
+        if self.sets != sample.sets && self.before.is_some() {
+            // One that went away or joined in between brings its lifetime with it.
+            self.miss(at, keep);
+        }
+        self.sets = sample.sets;
         let before = self.before.replace((offset, sample.cumulative.clone(), sample.sum));
         let Some((from, cumulative, sum)) = before else { return false };
         if offset <= from {
@@ -260,6 +267,7 @@ mod tests {
 
     fn scrape(cumulative: &[f64], sum: f64) -> HistogramSample {
         HistogramSample {
+            sets: 0,
             subject: Subject::Engine(0),
             metric: Metric::Ttft,
             edges: [0.1, 1.0].into(),
@@ -328,6 +336,16 @@ mod tests {
         s.push(EPOCH + 3000, &scrape(&[9.0, 9.0, 10.0], 1.0), &KEEP);
         let w = sum(&s, 0, 3000);
         assert_eq!((w.n, w.gaps), (1, true), "what came in during the gap is not dated");
+    }
+
+    #[test]
+    fn other_label_sets_are_a_gap() {
+        let mut s = series(&[(0, [1.0, 2.0, 3.0], 1.0), (1000, [2.0, 3.0, 4.0], 2.0)]);
+        let joined = HistogramSample { sets: 7, ..scrape(&[50.0, 60.0, 70.0], 90.0) };
+        s.push(EPOCH + 2000, &joined, &KEEP);
+        s.push(EPOCH + 3000, &HistogramSample { cumulative: vec![50.0, 61.0, 71.0], ..joined }, &KEEP);
+        let w = sum(&s, 0, 3000);
+        assert_eq!((w.n, w.gaps), (2, true), "one before, one after; not the lifetime of what joined");
     }
 
     #[test]

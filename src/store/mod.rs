@@ -75,7 +75,7 @@ impl Retention {
         /// Of a GPU's metrics, those read every interval; the others are read once a second or less.
         const FAST: usize = 16;
         const SLOW: usize = 24;
-        const ENGINE: usize = 16;
+        const ENGINE: usize = 32;
         const HISTOGRAMS: usize = 10;
         const BUCKETS: usize = 24;
         const POINT: usize = 8;
@@ -194,6 +194,9 @@ impl Data {
         let epoch = *self.epoch.get_or_insert(batch.at - EPOCH_SLACK_MS);
         self.newest = self.newest.max(batch.at);
         self.sources.entry(batch.source).or_default().push(batch, &self.keep);
+        if batch.breaks {
+            self.break_off(batch);
+        }
         for sample in &batch.samples {
             let key = (sample.subject, sample.metric);
             let series = self.series.entry(key).or_insert_with(|| Series::new(sample.metric, epoch));
@@ -211,7 +214,9 @@ impl Data {
                 self.note_reset(batch.at, sample.subject);
             }
         }
-        if let SourceId::Engine(i) = batch.source {
+        if let SourceId::Engine(i) = batch.source
+            && !batch.partial
+        {
             self.miss_histograms(batch, Subject::Engine(i));
         }
         if batch.samples.is_empty() && batch.state.as_ref().is_some_and(SourceState::is_down) {
@@ -234,6 +239,20 @@ impl Data {
             if key.0 == subject && !batch.histograms.iter().any(|h| h.subject == subject && h.metric == key.1) {
                 series.miss(batch.at, &self.keep);
             }
+        }
+    }
+
+    /// What the batch brings does not continue what its source said before.
+    fn break_off(&mut self, batch: &Batch) {
+        let of_batch = |subject| batch.samples.iter().any(|s| s.subject == subject);
+        for (_, series) in self.series.iter_mut().filter(|((subject, _), _)| of_batch(*subject)) {
+            series.break_off();
+        }
+        for (_, series) in self.histograms.iter_mut().filter(|((subject, _), _)| of_batch(*subject)) {
+            series.miss(batch.at, &self.keep);
+        }
+        if let Some(first) = batch.samples.first() {
+            self.note_reset(batch.at, first.subject);
         }
     }
 
@@ -384,6 +403,7 @@ mod tests {
         let mut batch = Batch::new(SourceId::Engine(0), Time(at), 3500);
         batch.push(Subject::Engine(0), Metric::GenerationTokens, tokens);
         batch.histograms.push(HistogramSample {
+            sets: 0,
             subject: Subject::Engine(0),
             metric: Metric::Ttft,
             edges: [1.0].into(),
@@ -411,6 +431,37 @@ mod tests {
         let rate = data.latest(Subject::Engine(0), Metric::GenerationTokens, Time(103_000)).reading;
         assert_eq!(rate, Reading::Missing(Why::NotYet), "the gap is not bridged");
         assert_eq!(data.source(SourceId::Engine(0)).unwrap().state_at(Time(102_500)).why(), "connection refused");
+    }
+
+    #[test]
+    fn totals_that_do_not_continue_are_not_subtracted() {
+        let store = Store::new(Retention::HOUR);
+        store.push(&scrape(100_000, 1.0));
+        let mut joined = scrape(101_000, 5000.0);
+        joined.breaks = true;
+        store.push(&joined);
+        store.push(&scrape(102_000, 5002.0));
+        let data = store.read();
+        let mut out = HistogramWindow::default();
+        data.histogram_window(Subject::Engine(0), Metric::Ttft, Window::last(Time(102_000), 10_000), &mut out);
+        assert_eq!((out.n, out.gaps), (2, true));
+        let rate = |at| data.latest(Subject::Engine(0), Metric::GenerationTokens, Time(at)).reading;
+        assert_eq!((rate(101_000), rate(102_000)), (Reading::Missing(Why::NotYet), Reading::Value(2.0)));
+        assert_eq!(data.resets(Window::last(Time(102_000), 5000)).count(), 1);
+    }
+
+    #[test]
+    fn a_partial_reading_leaves_no_gap_in_histograms() {
+        let store = Store::new(Retention::HOUR);
+        store.push(&scrape(100_000, 1.0));
+        let mut levels = scrape(100_100, 1.0);
+        levels.histograms.clear();
+        levels.partial = true;
+        store.push(&levels);
+        store.push(&scrape(101_000, 4.0));
+        let mut out = HistogramWindow::default();
+        store.read().histogram_window(Subject::Engine(0), Metric::Ttft, Window::last(Time(101_000), 10_000), &mut out);
+        assert_eq!((out.n, out.gaps), (3, false));
     }
 
     #[test]

@@ -145,6 +145,11 @@ impl Series {
         }
     }
 
+    /// Forgets a counter's last total: the next reading starts anew.
+    pub(super) const fn break_off(&mut self) {
+        self.total = None;
+    }
+
     /// The rate since the reading before, and whether the counter was reset.
     fn rate(&mut self, offset: u32, reading: Reading) -> (Reading, Pushed) {
         let before = self.total;

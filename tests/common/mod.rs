@@ -139,7 +139,7 @@ fn histogram(metric: Metric, seconds: u64, place: usize, unit: f64) -> Histogram
         })
         .collect();
     let edges = EDGES.iter().map(|e| e * unit).collect::<Arc<[f64]>>();
-    HistogramSample { subject: Subject::Engine(0), metric, edges, cumulative, sum: Some(sum) }
+    HistogramSample { sets: 0, subject: Subject::Engine(0), metric, edges, cumulative, sum: Some(sum) }
 }
 
 fn engine_reading(seconds: u64, at: Time) -> Batch {
@@ -315,7 +315,14 @@ fn values(values: &[f64]) -> Store {
                 if metric.kind() == Kind::Histogram {
                     let cumulative = vec![value; 4];
                     let edges = [1e-300, 1.0, 1e300].into();
-                    batch.histograms.push(HistogramSample { subject, metric, edges, cumulative, sum: Some(value) });
+                    batch.histograms.push(HistogramSample {
+                        sets: 0,
+                        subject,
+                        metric,
+                        edges,
+                        cumulative,
+                        sum: Some(value),
+                    });
                 } else {
                     batch.push(subject, metric, value);
                 }

@@ -25,6 +25,7 @@ fn store(scrapes: &[Option<[u32; 7]>]) -> Store {
             });
             batch.state = Some(SourceState::Ok);
             batch.histograms.push(HistogramSample {
+                sets: 0,
                 subject: Subject::Engine(0),
                 metric: Metric::Ttft,
                 edges: EDGES.into(),
@@ -132,6 +133,7 @@ fn a_restart_is_marked() {
         let mut batch = Batch::new(SourceId::Engine(0), Time(100_000 + i as u64 * 1000), 3500);
         batch.fact(Subject::Engine(0), FactKey::Url, "http://h:8000");
         batch.histograms.push(HistogramSample {
+            sets: 0,
             subject: Subject::Engine(0),
             metric: Metric::Ttft,
             edges: [0.5].into(),

@@ -35,7 +35,7 @@ fn scrape(i: u64, without: &[Metric]) -> Batch {
         let mut cumulative: Vec<_> = edges.iter().map(|&e| if length <= e { 100.0 * n } else { 0.0 }).collect();
         cumulative.push(100.0 * n);
         let sum = Some(100.0 * n * length);
-        batch.histograms.push(HistogramSample { subject, metric, edges: edges.into(), cumulative, sum });
+        batch.histograms.push(HistogramSample { sets: 0, subject, metric, edges: edges.into(), cumulative, sum });
     }
     batch
 }
