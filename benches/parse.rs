@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use warptop::engine::promtext::{Exposition, decode};
-use warptop::engine::{Adapter, vllm::Vllm};
+use warptop::engine::{Adapter, Answers, Memory, vllm::Vllm};
 use warptop::model::{Batch, SourceId, Time};
 
 const BODY: &[u8] = include_bytes!("../assets/metrics/vllm-0.25.1-overload.prom");
@@ -24,6 +24,6 @@ fn parse() -> usize {
 fn translate() -> Batch {
     let text = decode(black_box(BODY));
     let mut batch = Batch::new(SourceId::Engine(0), Time(0), 3500);
-    Vllm.translate(Exposition::new(&text), 0, &mut batch);
+    Vllm.translate(Answers::new(&[("/metrics", &*text)]), 0, &mut Memory::default(), &mut batch);
     batch
 }

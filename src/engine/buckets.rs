@@ -47,8 +47,8 @@ impl Merged {
         self.sum = self.sum.zip(other.sum).map(|(a, b)| a + b);
     }
 
-    /// `None` for what is no histogram: no +Inf, no finite edge, or counts that fall or are no numbers.
-    pub fn sample(self, subject: Subject, metric: Metric) -> Option<HistogramSample> {
+    /// `sets` is the fingerprint of the label sets added up. `None` for what is no histogram: no +Inf, no finite edge, or counts that fall or are no numbers.
+    pub fn sample(self, subject: Subject, metric: Metric, sets: u64) -> Option<HistogramSample> {
         let (last, finite) = self.counts.split_last()?;
         let sound = last.0 == f64::INFINITY
             && !finite.is_empty()
@@ -56,7 +56,7 @@ impl Merged {
             && self.counts.iter().all(|c| c.1.is_finite() && c.1 >= 0.0)
             && self.counts.is_sorted_by(|a, b| a.1 <= b.1);
         sound.then(|| HistogramSample {
-            sets: 0,
+            sets,
             subject,
             metric,
             edges: finite.iter().map(|c| c.0).collect(),

@@ -7,11 +7,13 @@
 
 pub mod buckets;
 pub mod promtext;
+pub mod table;
 pub mod vllm;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::model::{Batch, Fact};
+use crate::model::{Batch, Fact, Metric};
 use promtext::Exposition;
 
 /// What other modules need to know of an adapter.
@@ -21,10 +23,57 @@ pub struct AdapterSpec {
     pub id: &'static str,
     /// The engine's name as people write it.
     pub name: &'static str,
-    /// Paths asked once after the start, for what the metrics do not say.
+    /// Paths by whose answer it is recognised; the one that did is read with every scrape, and nothing else
+    /// is read while it fails. The best comes first.
+    pub main: &'static [&'static str],
+    /// Paths read with every scrape besides; the engine may lack them.
+    pub beside: &'static [&'static str],
+    /// Paths asked after the start and once a minute, for what changes rarely.
     pub extras: &'static [&'static str],
+    /// What to do about a metric that this engine does not expose as it was started: "start it with --metrics".
+    pub hints: &'static [(Metric, &'static str)],
     /// What was read and tested.
     pub help: &'static str,
+}
+
+/// What an engine answered in one scrape, by path. Paths that failed are not there.
+#[derive(Clone, Copy, Debug)]
+pub struct Answers<'a>(&'a [(&'static str, &'a str)]);
+
+impl<'a> Answers<'a> {
+    /// Path and text of each answer.
+    pub const fn new(answers: &'a [(&'static str, &'a str)]) -> Self {
+        Self(answers)
+    }
+
+    /// The answer to a path.
+    pub fn get(&self, path: &str) -> Option<&'a str> {
+        self.0.iter().find(|(asked, _)| *asked == path).map(|&(_, text)| text)
+    }
+
+    /// The answer to a path as a text body; empty where there is none.
+    pub fn body(&self, path: &str) -> Exposition<'a> {
+        Exposition::new(self.get(path).unwrap_or_default())
+    }
+}
+
+/// What an adapter remembers of an engine from scrape to scrape, for totals that two answers make together.
+#[derive(Debug, Default)]
+pub struct Memory {
+    totals: BTreeMap<Metric, (f64, f64)>,
+}
+
+impl Memory {
+    /// The total of a counter that moves only when a request ends, and what requests under way have done so
+    /// far. The answers are not of one moment, so their sum may step back a little: it does not here. When
+    /// `counted` itself falls the engine was restarted, and the total starts anew.
+    pub fn total(&mut self, metric: Metric, counted: f64, under_way: f64) -> f64 {
+        let (last, most) = self.totals.get(&metric).copied().unwrap_or((counted, 0.0));
+        let sum = counted + under_way;
+        let total = if counted < last { sum } else { sum.max(most) };
+        self.totals.insert(metric, (counted, total));
+        total
+    }
 }
 
 /// Reads one engine's metrics.
@@ -32,15 +81,17 @@ pub trait Adapter: Sync {
     /// What it is.
     fn spec(&self) -> &'static AdapterSpec;
 
-    /// Whether the body comes from this engine.
-    fn detect(&self, body: Exposition<'_>) -> bool;
+    /// Whether an answer to `path`, which is one of [`AdapterSpec::main`] of any adapter, comes from this engine.
+    fn detect(&self, path: &str, answer: &str) -> bool;
 
-    /// Adds all that the body says about engine number `engine` to `batch`. Facts are added every
+    /// Adds all that the answers say about engine number `engine` to `batch`. Facts are added every
     /// time; see [`only_news`]. Returns how many lines could not be read.
-    fn translate(&self, body: Exposition<'_>, engine: u8, batch: &mut Batch) -> usize;
+    fn translate(&self, answers: Answers<'_>, engine: u8, memory: &mut Memory, batch: &mut Batch) -> usize;
 
     /// Adds what the answer to one of [`AdapterSpec::extras`] says. An answer that cannot be read adds nothing.
-    fn extra(&self, path: &str, answer: &[u8], engine: u8, batch: &mut Batch);
+    fn extra(&self, path: &str, answer: &[u8], engine: u8, batch: &mut Batch) {
+        let _ = (path, answer, engine, batch);
+    }
 }
 
 impl fmt::Debug for dyn Adapter {
@@ -49,12 +100,37 @@ impl fmt::Debug for dyn Adapter {
     }
 }
 
-/// Every engine warptop can read.
+/// Every engine warptop can read. One that passes on another one's names comes before it.
 pub const ADAPTERS: &[&dyn Adapter] = &[&vllm::Vllm];
 
-/// The adapter that knows this body.
-pub fn detect(body: Exposition<'_>) -> Option<&'static dyn Adapter> {
-    ADAPTERS.iter().copied().find(|adapter| adapter.detect(body))
+/// The adapter that knows this answer to `path`.
+pub fn detect(path: &str, answer: &str) -> Option<&'static dyn Adapter> {
+    ADAPTERS.iter().copied().find(|adapter| adapter.detect(path, answer))
+}
+
+/// Whether a text body has a sample whose name begins with one of `prefixes`.
+pub fn holds(answer: &str, prefixes: &[&str]) -> bool {
+    Exposition::new(answer).samples().any(|sample| prefixes.iter().any(|prefix| sample.name.starts_with(prefix)))
+}
+
+/// Paths to recognise an engine by, in the order in which they are asked.
+pub fn fingerprints() -> impl Iterator<Item = &'static str> {
+    let all = || ADAPTERS.iter().flat_map(|adapter| adapter.spec().main).copied();
+    all().enumerate().filter(move |&(place, path)| all().take(place).all(|before| before != path)).map(|(_, path)| path)
+}
+
+/// The name of the engine with this id, as people write it.
+pub fn name(id: &str) -> Option<&'static str> {
+    spec(id).map(|spec| spec.name)
+}
+
+/// What to do about a metric that the engine with this id does not expose.
+pub fn hint(id: &str, metric: Metric) -> Option<&'static str> {
+    spec(id)?.hints.iter().find(|(of, _)| *of == metric).map(|&(_, hint)| hint)
+}
+
+fn spec(id: &str) -> Option<&'static AdapterSpec> {
+    ADAPTERS.iter().map(|adapter| adapter.spec()).find(|spec| spec.id == id)
 }
 
 /// Keeps of `facts` only what was not said before, and remembers it in `known`.
@@ -76,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_body_is_recognised_by_its_names() {
-        let of = |text| detect(Exposition::new(text)).map(|a| a.spec().id);
+        let of = |text| detect("/metrics", text).map(|a| a.spec().id);
         assert_eq!(of(include_str!("../../assets/metrics/vllm-0.10.2-load.prom")), Some("vllm"));
         assert_eq!(of(include_str!("../../assets/metrics/llama.cpp-b11549.prom")), None);
         assert_eq!(of("<!DOCTYPE html><p>vllm:num_requests_running 1"), None);
@@ -90,6 +166,24 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), ADAPTERS.len());
+    }
+
+    #[test]
+    fn a_total_of_two_answers_never_steps_back_but_for_a_restart() {
+        let mut memory = Memory::default();
+        let mut total = |counted, under_way| memory.total(Metric::GenerationTokens, counted, under_way) as u32;
+        assert_eq!([total(100.0, 40.0), total(100.0, 45.0)], [140, 145]);
+        // A request of 48 ended between the two answers and is in neither, then in both.
+        assert_eq!([total(100.0, 0.0), total(148.0, 0.0), total(148.0, 3.0)], [145, 148, 151]);
+        assert_eq!([total(0.0, 2.0), total(0.0, 5.0)], [2, 5]);
+    }
+
+    #[test]
+    fn every_path_is_asked_once() {
+        let paths: Vec<_> = fingerprints().collect();
+        assert_eq!(paths.first(), Some(&"/metrics"));
+        assert!(paths.iter().enumerate().all(|(i, path)| !paths[..i].contains(path)), "{paths:?}");
+        assert!(ADAPTERS.iter().all(|a| a.spec().main.iter().all(|path| paths.contains(path))));
     }
 
     #[test]

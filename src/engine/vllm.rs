@@ -11,99 +11,108 @@
 //!   Series that differ in nothing else are one series: the greatest value counts.
 //! - `kv_cache_usage_perc` is a share of 1 in spite of its name.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::buckets::{Buckets, Merged};
-use super::promtext::{Exposition, Sample};
-use super::{Adapter, AdapterSpec};
+use super::promtext::Sample;
+use super::table::{Found, Histogram, Scalar, Table, greater, number};
+use super::{Adapter, AdapterSpec, Answers, Memory};
 use crate::model::{Batch, FactKey, Metric, Reading, Subject, Why};
 
 /// The adapter.
 #[derive(Debug)]
 pub struct Vllm;
 
+const METRICS: &str = "/metrics";
 const MODELS: &str = "/v1/models";
 const VERSION: &str = "/version";
 
 static SPEC: AdapterSpec = AdapterSpec {
     id: "vllm",
     name: "vLLM",
+    main: &[METRICS],
+    beside: &[],
     extras: &[VERSION, MODELS],
+    hints: &[(Metric::LoraLoaded, "start it with --enable-lora")],
     help: "GET /metrics; names of vLLM 0.8 to 0.32",
 };
 
-/// A name after `vllm:`, what it is, and its age: 0 is the newest name.
-type Name = (&'static str, Metric, u8);
-
-const SCALARS: &[Name] = &[
-    ("num_requests_running", Metric::RequestsRunning, 0),
-    ("num_requests_waiting", Metric::RequestsWaiting, 0),
-    ("kv_cache_usage_perc", Metric::KvUsage, 0),
-    ("gpu_cache_usage_perc", Metric::KvUsage, 1),
-    ("num_preemptions_total", Metric::Preemptions, 0),
-    ("prompt_tokens_total", Metric::PromptTokens, 0),
-    ("generation_tokens_total", Metric::GenerationTokens, 0),
-    ("prefix_cache_queries_total", Metric::PrefixQueries, 0),
-    ("gpu_prefix_cache_queries_total", Metric::PrefixQueries, 1),
-    ("prefix_cache_hits_total", Metric::PrefixHits, 0),
-    ("gpu_prefix_cache_hits_total", Metric::PrefixHits, 1),
-    ("request_success_total", Metric::RequestsFinished, 0),
-];
-
-const HISTOGRAMS: &[Name] = &[
-    ("time_to_first_token_seconds", Metric::Ttft, 0),
-    ("inter_token_latency_seconds", Metric::Itl, 0),
-    ("time_per_output_token_seconds", Metric::Itl, 1),
-    ("request_time_per_output_token_seconds", Metric::Tpot, 0),
-    ("e2e_request_latency_seconds", Metric::E2e, 0),
-    ("request_queue_time_seconds", Metric::QueueTime, 0),
-    ("request_prefill_time_seconds", Metric::PrefillTime, 0),
-    ("request_decode_time_seconds", Metric::DecodeTime, 0),
-    ("request_prompt_tokens", Metric::PromptLen, 0),
-    ("request_generation_tokens", Metric::GenerationLen, 0),
-    ("request_params_max_tokens", Metric::MaxTokensParam, 0),
-];
-
-/// What the screen says "not exposed" about when the body lacks it.
-const MAIN: &[Metric] = &[
-    Metric::RequestsRunning,
-    Metric::RequestsWaiting,
-    Metric::KvUsage,
-    Metric::KvPoolTokens,
-    Metric::Preemptions,
-    Metric::PromptTokens,
-    Metric::GenerationTokens,
-    Metric::PrefixQueries,
-    Metric::PrefixHits,
-    Metric::RequestsFinished,
-];
+static TABLE: Table = Table {
+    prefixes: &["vllm:"],
+    scalars: &[
+        Scalar::of("num_requests_running", Metric::RequestsRunning),
+        Scalar::of("num_requests_waiting", Metric::RequestsWaiting),
+        Scalar::of("num_requests_waiting_by_reason", Metric::WaitingCapacity).only("reason", "capacity"),
+        Scalar::of("num_requests_waiting_by_reason", Metric::WaitingDeferred).only("reason", "deferred"),
+        Scalar::of("num_requests_kv_fetch_by_stage", Metric::WaitingKvFetch),
+        Scalar::of("num_requests_swapped", Metric::WaitingPaused),
+        Scalar::of("kv_cache_usage_perc", Metric::KvUsage).times(100.0).most(),
+        Scalar::of("gpu_cache_usage_perc", Metric::KvUsage).times(100.0).most().aged(1),
+        Scalar::of("num_preemptions_total", Metric::Preemptions),
+        Scalar::of("prompt_tokens_total", Metric::PromptTokens),
+        Scalar::of("generation_tokens_total", Metric::GenerationTokens),
+        Scalar::of("prefix_cache_queries_total", Metric::PrefixQueries),
+        Scalar::of("gpu_prefix_cache_queries_total", Metric::PrefixQueries).aged(1),
+        Scalar::of("prefix_cache_hits_total", Metric::PrefixHits),
+        Scalar::of("gpu_prefix_cache_hits_total", Metric::PrefixHits).aged(1),
+        Scalar::of("request_success_total", Metric::RequestsFinished),
+        Scalar::of("admission_rejections_total", Metric::RequestsFailed),
+    ],
+    histograms: &[
+        Histogram::of("time_to_first_token_seconds", Metric::Ttft),
+        Histogram::of("inter_token_latency_seconds", Metric::Itl),
+        Histogram::of("time_per_output_token_seconds", Metric::Itl).aged(1),
+        Histogram::of("request_time_per_output_token_seconds", Metric::Tpot),
+        Histogram::of("e2e_request_latency_seconds", Metric::E2e),
+        Histogram::of("request_queue_time_seconds", Metric::QueueTime),
+        Histogram::of("request_prefill_time_seconds", Metric::PrefillTime),
+        Histogram::of("request_decode_time_seconds", Metric::DecodeTime),
+        Histogram::of("request_prompt_tokens", Metric::PromptLen),
+        Histogram::of("request_generation_tokens", Metric::GenerationLen),
+        Histogram::of("request_params_max_tokens", Metric::MaxTokensParam),
+    ],
+    same: &["pid"],
+    ranks: &["engine"],
+    model: &["model_name"],
+    expected: &[
+        Metric::RequestsRunning,
+        Metric::RequestsWaiting,
+        Metric::KvUsage,
+        Metric::KvPoolTokens,
+        Metric::Preemptions,
+        Metric::PromptTokens,
+        Metric::GenerationTokens,
+        Metric::PrefixQueries,
+        Metric::PrefixHits,
+        Metric::RequestsFinished,
+    ],
+    absent: Why::Unsupported,
+};
 
 impl Adapter for Vllm {
     fn spec(&self) -> &'static AdapterSpec {
         &SPEC
     }
 
-    fn detect(&self, body: Exposition<'_>) -> bool {
-        body.samples().any(|sample| sample.name.starts_with("vllm:"))
+    fn detect(&self, path: &str, answer: &str) -> bool {
+        path == METRICS && super::holds(answer, TABLE.prefixes)
     }
 
-    fn translate(&self, body: Exposition<'_>, engine: u8, batch: &mut Batch) -> usize {
+    fn translate(&self, answers: Answers<'_>, engine: u8, _: &mut Memory, batch: &mut Batch) -> usize {
         let subject = Subject::Engine(engine);
-        let mut found = Found::default();
-        let mut samples = body.samples();
-        for sample in samples.by_ref() {
-            found.take(&sample);
-        }
-        if !found.model.is_empty() {
-            batch.fact(subject, FactKey::Model, &found.model);
-        }
-        found.scalars(subject, batch);
-        found.pools(subject, batch);
-        found.histograms(subject, batch);
-        samples.bad_lines()
+        let (mut pools, mut adapters) = (Pools::default(), Adapters::default());
+        let found = Found::read(&TABLE, answers.body(METRICS), |sample| match &*sample.name {
+            "vllm:cache_config_info" => pools.take(sample),
+            "vllm:lora_requests_info" => adapters.take(sample),
+            _ => {}
+        });
+        pools.emit(&found, subject, batch);
+        adapters.emit(subject, batch);
+        batch.fact(subject, FactKey::KvLayout, "paged");
+        let bad_lines = found.bad_lines();
+        found.emit(subject, batch);
+        bad_lines
     }
 
     fn extra(&self, path: &str, answer: &[u8], engine: u8, batch: &mut Batch) {
@@ -114,11 +123,7 @@ impl Adapter for Vllm {
                     batch.fact(subject, FactKey::Version, &version);
                 }
             }
-            MODELS => {
-                if let Some(length) = max_model_len(answer) {
-                    batch.push(subject, Metric::MaxModelLen, length);
-                }
-            }
+            MODELS => models(answer, subject, batch),
             _ => {}
         }
     }
@@ -133,34 +138,34 @@ fn version(answer: &[u8]) -> Option<String> {
     serde_json::from_slice::<Answer>(answer).ok().map(|a| a.version).filter(|v| !v.is_empty())
 }
 
-/// Of the answer to `/v1/models`, tokens. Adapters are listed too, with no length of their own.
-fn max_model_len(answer: &[u8]) -> Option<f64> {
+/// Of the answer to `/v1/models`: the longest context, tokens, and the adapters, which have a parent and no
+/// length of their own.
+fn models(answer: &[u8], subject: Subject, batch: &mut Batch) {
     #[derive(Deserialize)]
     struct Answer {
         data: Vec<Model>,
     }
     #[derive(Deserialize)]
     struct Model {
+        #[serde(default)]
+        id: String,
+        parent: Option<String>,
         max_model_len: Option<f64>,
     }
-    serde_json::from_slice::<Answer>(answer).ok()?.data.into_iter().find_map(|m| m.max_model_len)
+    let Ok(Answer { data }) = serde_json::from_slice::<Answer>(answer) else { return };
+    if let Some(length) = data.iter().find_map(|m| m.max_model_len) {
+        batch.push(subject, Metric::MaxModelLen, length);
+    }
+    let adapters: Vec<_> = data.iter().filter(|m| m.parent.is_some() && !m.id.is_empty()).map(|m| &*m.id).collect();
+    if !adapters.is_empty() {
+        batch.fact(subject, FactKey::LoraLoaded, &adapters.join(","));
+        batch.push(subject, Metric::LoraLoaded, adapters.len() as f64);
+    }
 }
 
-/// Which series: metric, age of its name, rank.
-type Key<'a> = (Metric, u8, Cow<'a, str>);
-
-/// Everything of one body, ranks still apart.
+/// The KV pools of the ranks.
 #[derive(Default)]
-struct Found<'a> {
-    model: Cow<'a, str>,
-    start: Option<f64>,
-    /// The last part tells series of one rank apart: reasons.
-    scalars: BTreeMap<(Key<'a>, Cow<'a, str>), f64>,
-    histograms: BTreeMap<Key<'a>, Buckets>,
-    pools: BTreeMap<Cow<'a, str>, Pool>,
-    /// The histogram of the line before: its buckets stand together.
-    last: (String, Option<(Metric, u8)>),
-}
+struct Pools(BTreeMap<String, Pool>);
 
 /// One rank's KV pool, tokens.
 #[derive(Clone, Copy, Default)]
@@ -169,161 +174,78 @@ struct Pool {
     block_size: Option<f64>,
 }
 
-/// Where a name ends when it belongs to a histogram.
-enum Part {
-    Bucket,
-    Sum,
-}
-
-impl<'a> Found<'a> {
-    fn take(&mut self, sample: &Sample<'a>) {
-        let Some(name) = sample.name.strip_prefix("vllm:") else {
-            if sample.name == "process_start_time_seconds" {
-                self.start = Some(sample.value);
-            }
-            return;
-        };
-        if let Some(base) = name.strip_suffix("_bucket") {
-            return self.take_histogram(base, Part::Bucket, sample);
-        }
-        if let Some(base) = name.strip_suffix("_sum") {
-            return self.take_histogram(base, Part::Sum, sample);
-        }
-        match name {
-            "cache_config_info" => self.take_pool(sample),
-            "num_requests_waiting_by_reason" => {
-                let metric = match &*sample.label("reason") {
-                    "capacity" => Metric::WaitingCapacity,
-                    "deferred" => Metric::WaitingDeferred,
-                    _ => return,
-                };
-                self.take_scalar(metric, 0, sample);
-            }
-            _ => {
-                if let Some(&(_, metric, age)) = SCALARS.iter().find(|known| known.0 == name) {
-                    self.take_scalar(metric, age, sample);
-                }
-            }
-        }
-    }
-
-    fn take_scalar(&mut self, metric: Metric, age: u8, sample: &Sample<'a>) {
-        let (mut rank, mut part) = (Cow::Borrowed(""), Cow::Borrowed(""));
-        for label in sample.labels() {
-            match &*label.name() {
-                "engine" => rank = label.value(),
-                "finished_reason" => part = label.value(),
-                "model_name" if self.model.is_empty() => self.model = label.value(),
-                _ => {}
-            }
-        }
-        let value = self.scalars.entry(((metric, age, rank), part)).or_insert(sample.value);
-        *value = value.max(sample.value);
-    }
-
-    fn take_histogram(&mut self, base: &str, part: Part, sample: &Sample<'a>) {
-        if self.last.0 != base {
-            let known = HISTOGRAMS.iter().find(|known| known.0 == base);
-            self.last = (base.to_owned(), known.map(|&(_, metric, age)| (metric, age)));
-        }
-        let Some((metric, age)) = self.last.1 else { return };
-        let (mut rank, mut edge) = (Cow::Borrowed(""), None);
-        for label in sample.labels() {
-            if label.is("engine") {
-                rank = label.value();
-            } else if label.is("le") {
-                edge = label.value().parse::<f64>().ok();
-            }
-        }
-        let buckets = self.histograms.entry((metric, age, rank)).or_default();
-        match (part, edge) {
-            (Part::Bucket, Some(edge)) => buckets.counts.push((edge, sample.value)),
-            (Part::Bucket, None) => {}
-            (Part::Sum, _) => buckets.sum = greater(buckets.sum, Some(sample.value)),
-        }
-    }
-
+impl Pools {
     /// The pool is stated in tokens since about 0.24, in blocks before, of which one is the null block
     /// that holds nothing. Any of these labels may say "None".
-    fn take_pool(&mut self, sample: &Sample<'a>) {
-        let number = |name| sample.label(name).parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
-        let block_size = number("block_size");
-        let from_blocks = || Some((number("num_gpu_blocks")? - 1.0) * block_size?);
-        let tokens = number("kv_cache_size_tokens").or_else(from_blocks);
-        let pool = self.pools.entry(sample.label("engine")).or_default();
+    fn take(&mut self, sample: &Sample<'_>) {
+        let block_size = number(sample, "block_size");
+        let from_blocks = || Some((number(sample, "num_gpu_blocks")? - 1.0) * block_size?);
+        let tokens = number(sample, "kv_cache_size_tokens").or_else(from_blocks);
+        let pool = self.0.entry(sample.label("engine").into_owned()).or_default();
         pool.tokens = greater(pool.tokens, tokens);
         pool.block_size = greater(pool.block_size, block_size);
     }
 
-    /// Adds what is counted or held, over the ranks.
-    fn scalars(&self, subject: Subject, batch: &mut Batch) {
-        let mut sums: Vec<(Metric, u8, f64)> = Vec::new();
-        for (((metric, age, _), _), value) in &self.scalars {
-            match sums.last_mut() {
-                // Ages rise within a metric: what comes after the first is an older name.
-                Some(last) if last.0 == *metric && last.1 != *age => {}
-                Some(last) if last.0 == *metric => last.2 += value,
-                _ => sums.push((*metric, *age, *value)),
-            }
+    fn emit(&self, found: &Found<'_>, subject: Subject, batch: &mut Batch) {
+        if let Some(usage) = self.usage(found) {
+            batch.push(subject, Metric::KvUsage, usage);
         }
-        for &(metric, age, sum) in &sums {
-            let value = if metric == Metric::KvUsage { self.kv_usage(age) } else { sum };
-            batch.push(subject, metric, value);
+        let tokens: Option<f64> = self.0.values().map(|pool| pool.tokens).sum();
+        if let Some(tokens) = tokens.filter(|_| !self.0.is_empty()) {
+            batch.push(subject, Metric::KvPoolTokens, tokens);
         }
-        if let Some(start) = self.start {
-            batch.push(subject, Metric::EngineStart, start);
-        }
-        for &metric in MAIN {
-            if metric != Metric::KvPoolTokens && !sums.iter().any(|s| s.0 == metric) {
-                batch.push(subject, metric, Reading::Missing(Why::Unsupported));
-            }
-        }
-    }
-
-    /// Share of the blocks in use, percent.
-    fn kv_usage(&self, age: u8) -> f64 {
-        let of_age = self.scalars.iter().filter(|(((metric, a, _), _), _)| *metric == Metric::KvUsage && *a == age);
-        let (mut held, mut pool, mut fullest) = (Some(0.0), 0.0, f64::NAN);
-        for (((_, _, rank), _), &usage) in of_age {
-            let tokens = self.pools.get(rank).and_then(|p| p.tokens);
-            held = held.zip(tokens).map(|(held, tokens)| held + usage * tokens);
-            pool += tokens.unwrap_or(0.0);
-            fullest = fullest.max(usage);
-        }
-        100.0 * held.filter(|_| pool > 0.0).map_or(fullest, |held| held / pool)
-    }
-
-    fn pools(&self, subject: Subject, batch: &mut Batch) {
-        let tokens: Option<f64> = self.pools.values().map(|p| p.tokens).sum();
-        match tokens.filter(|_| !self.pools.is_empty()) {
-            Some(tokens) => batch.push(subject, Metric::KvPoolTokens, tokens),
-            None => batch.push(subject, Metric::KvPoolTokens, Reading::Missing(Why::Unsupported)),
-        }
-        if let Some(size) = self.pools.values().filter_map(|p| p.block_size).reduce(f64::max) {
+        if let Some(size) = self.0.values().filter_map(|pool| pool.block_size).reduce(f64::max) {
             batch.push(subject, Metric::KvBlockSize, size);
         }
     }
 
-    fn histograms(self, subject: Subject, batch: &mut Batch) {
-        let mut taken: Option<(Metric, u8)> = None;
-        let mut merged: Vec<(Metric, Merged)> = Vec::new();
-        for ((metric, age, _), buckets) in self.histograms {
-            if taken.is_some_and(|t| t.0 == metric && t.1 != age) {
-                continue;
-            }
-            let rank = Merged::of(buckets);
-            match merged.last_mut() {
-                Some((last, sum)) if *last == metric => sum.add(rank),
-                _ => merged.push((metric, rank)),
-            }
-            taken = Some((metric, age));
+    /// Share of all blocks in use, percent; `None` where not every rank's pool is known.
+    fn usage(&self, found: &Found<'_>) -> Option<f64> {
+        let (mut held, mut pool) = (0.0, 0.0);
+        for (rank, usage) in found.parts(Metric::KvUsage) {
+            let tokens = self.0.get(rank)?.tokens?;
+            held += usage * tokens;
+            pool += tokens;
         }
-        batch.histograms.extend(merged.into_iter().filter_map(|(metric, merged)| merged.sample(subject, metric)));
+        (pool > 0.0).then(|| held / pool)
     }
 }
 
-fn greater(a: Option<f64>, b: Option<f64>) -> Option<f64> {
-    a.into_iter().chain(b).reduce(f64::max)
+/// What `lora_requests_info` says: its value is the time of the last change, and old combinations of labels
+/// stay for ever, so the newest series counts. Its list of waiting adapters is not to be trusted (seen naming
+/// another one than those that waited); its list of running ones is. An adapter with several requests is
+/// listed once for each.
+#[derive(Default)]
+struct Adapters {
+    at: Option<f64>,
+    most: Option<f64>,
+    running: String,
+}
+
+impl Adapters {
+    fn take(&mut self, sample: &Sample<'_>) {
+        if self.at.is_some_and(|at| at > sample.value) || !sample.value.is_finite() {
+            return;
+        }
+        self.at = Some(sample.value);
+        self.most = number(sample, "max_lora");
+        self.running = sample.label("running_lora_adapters").into_owned();
+    }
+
+    fn emit(&self, subject: Subject, batch: &mut Batch) {
+        if self.at.is_none() {
+            return;
+        }
+        let mut running: Vec<_> = self.running.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        running.sort_unstable();
+        running.dedup();
+        batch.push(subject, Metric::LoraRunning, running.len() as f64);
+        batch.push(subject, Metric::LoraWaiting, Reading::Missing(Why::Unsupported));
+        if let Some(most) = self.most {
+            batch.push(subject, Metric::LoraCap, most);
+        }
+        batch.fact(subject, FactKey::LoraRunning, &running.join(","));
+    }
 }
 
 #[cfg(test)]
@@ -339,7 +261,7 @@ mod tests {
 
     fn translate(body: &str) -> Batch {
         let mut batch = Batch::new(SourceId::Engine(3), Time(0), 3500);
-        Vllm.translate(Exposition::new(body), 3, &mut batch);
+        Vllm.translate(Answers::new(&[(METRICS, body)]), 3, &mut Memory::default(), &mut batch);
         batch
     }
 
@@ -432,7 +354,8 @@ mod tests {
                     "{model} {metric:?}: {value} for {expected}"
                 );
             }
-            assert_eq!(batch.facts.iter().map(|f| (f.key, &*f.text)).collect::<Vec<_>>(), [(FactKey::Model, model)]);
+            let told = |key| batch.facts.iter().find(|f| f.key == key).map(|f| &*f.text);
+            assert_eq!((told(FactKey::Model), told(FactKey::Ranks)), (Some(model), Some("0")));
         }
     }
 
@@ -444,12 +367,28 @@ mod tests {
         assert_eq!(reading(&translate(LOAD_0_10), Metric::WaitingCapacity), None, "0.10 gives no reasons");
     }
 
+    #[test]
+    fn adapters_that_run_are_those_of_the_newest_series() {
+        let batch = translate(LORA_0_32);
+        let metrics = [Metric::LoraRunning, Metric::LoraCap];
+        assert_eq!(values(&batch, &metrics), [1.0, 1.0]);
+        assert_eq!(reading(&batch, Metric::LoraWaiting), Some(Reading::Missing(Why::Unsupported)));
+        let names =
+            |batch: &Batch| batch.facts.iter().find(|f| f.key == FactKey::LoraRunning).map(|f| f.text.to_string());
+        assert_eq!(names(&batch).as_deref(), Some("chat"));
+        let body = "vllm:lora_requests_info{max_lora=\"4\",running_lora_adapters=\"b,a,b\",waiting_lora_adapters=\"\"} 20\n\
+                    vllm:lora_requests_info{max_lora=\"4\",running_lora_adapters=\"old\",waiting_lora_adapters=\"\"} 10\n";
+        let batch = translate(body);
+        assert_eq!((names(&batch).as_deref(), values(&batch, &metrics)), (Some("a,b"), vec![2.0, 4.0]));
+        assert_eq!(reading(&translate(IDLE_0_25), Metric::LoraRunning), None);
+    }
+
     /// Every histogram against its own `_count` and `_sum` lines and one bucket in the middle.
     #[test]
     fn histograms_of_real_bodies() {
         for body in [OVERLOAD_0_25, QUEUE_0_32, LOAD_0_10] {
             let batch = translate(body);
-            for &(name, metric, age) in HISTOGRAMS {
+            for &Histogram { name, metric, age, .. } in TABLE.histograms {
                 if age > 0 || !body.contains(&format!("vllm:{name}_bucket")) {
                     continue;
                 }
@@ -527,10 +466,10 @@ vllm:cache_config_info{engine="1",block_size="16",num_gpu_blocks="None",kv_cache
     fn what_is_not_there_or_no_number_is_missing() {
         let batch = translate("vllm:something_new{a=\"b\"} 1\nvllm:kv_cache_usage_perc NaN\nnonsense\n");
         assert_eq!(reading(&batch, Metric::KvUsage), Some(Reading::Missing(Why::Failed)));
-        for &metric in MAIN.iter().filter(|&&m| m != Metric::KvUsage) {
+        for &metric in TABLE.expected.iter().filter(|&&m| m != Metric::KvUsage) {
             assert_eq!(reading(&batch, metric), Some(Reading::Missing(Why::Unsupported)), "{metric:?}");
         }
-        assert!(batch.histograms.is_empty() && batch.facts.is_empty());
+        assert!(batch.histograms.is_empty() && batch.facts.iter().all(|f| f.key == FactKey::KvLayout));
         assert_eq!(reading(&batch, Metric::WaitingCapacity), None);
     }
 
@@ -555,7 +494,10 @@ vllm:cache_config_info{engine="1",block_size="16",num_gpu_blocks="None",kv_cache
         Vllm.extra(MODELS, models, 3, &mut batch);
         Vllm.extra(VERSION, br#"{"version":"0.32.0"}"#, 3, &mut batch);
         assert_eq!(reading(&batch, Metric::MaxModelLen), Some(Reading::Value(960.0)));
-        assert_eq!(batch.facts.iter().map(|f| (f.key, &*f.text)).collect::<Vec<_>>(), [(FactKey::Version, "0.32.0")]);
+        assert_eq!(
+            batch.facts.iter().map(|f| (f.key, &*f.text)).collect::<Vec<_>>(),
+            [(FactKey::LoraLoaded, "sql"), (FactKey::Version, "0.32.0")]
+        );
         let mut batch = Batch::new(SourceId::Engine(3), Time(0), Batch::FOREVER);
         for path in SPEC.extras {
             for answer in [&b""[..], b"{}", b"<html>", b"{\"data\":[{}]}", b"{\"version\":\"\"}", b"\xff"] {

@@ -15,10 +15,9 @@ use procfs::process::{FDTarget, Process};
 
 use super::endpoint::Endpoint;
 use super::engines::{Identity, Net, Placed};
-use super::scrape::{self, Trouble};
-use super::watch::unknown;
-use crate::engine;
-use crate::engine::promtext::{self, Exposition};
+use super::fingerprint;
+use super::scrape::Trouble;
+use crate::engine::{Answers, Memory, promtext};
 use crate::model::{Batch, SourceId, SourceState, text};
 
 /// What the first words of an engine's command line hold.
@@ -289,13 +288,12 @@ impl Search {
 
     async fn fingerprint(&mut self, endpoint: &Endpoint) -> Result<Identity, Trouble> {
         let limit = self.net.timing.timeout / 2;
-        scrape::get(&self.net.client, endpoint.url("/metrics"), limit, &mut self.body).await?;
+        let found = fingerprint::recognise(&self.net.client, endpoint, limit, &mut self.body).await?;
         let text = promtext::decode(&self.body);
-        let body = Exposition::new(&text);
-        let adapter = engine::detect(body).ok_or_else(|| unknown(body))?;
         let mut batch = Batch::new(SourceId::Discovery, self.net.context.clock.now(), 0);
-        let _ = adapter.translate(body, 0, &mut batch);
-        Ok(Identity::of(adapter, &batch))
+        let answers = [(found.path, &*text)];
+        let _ = found.adapter.translate(Answers::new(&answers), 0, &mut Memory::default(), &mut batch);
+        Ok(Identity::of(found.adapter, &batch))
     }
 }
 

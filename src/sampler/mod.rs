@@ -7,6 +7,7 @@ mod cost;
 mod discover;
 mod endpoint;
 pub mod engines;
+mod fingerprint;
 mod host;
 mod nvml;
 mod process;

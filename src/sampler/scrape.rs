@@ -76,6 +76,18 @@ impl Trouble {
         }
     }
 
+    /// Whether another path of the same place would say no more.
+    pub(super) const fn is_final(&self) -> bool {
+        !matches!(
+            self,
+            Self::NotFound
+                | Self::Html
+                | Self::TooLarge
+                | Self::Unknown(_)
+                | Self::Status { status: 400..=499 | 501, .. }
+        )
+    }
+
     fn connecting(error: &reqwest::Error) -> Self {
         if error.is_dns() {
             return Self::Dns;

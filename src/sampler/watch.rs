@@ -10,9 +10,10 @@ use tokio::time::MissedTickBehavior;
 
 use super::endpoint::Endpoint;
 use super::engines::{Identity, Net};
+use super::fingerprint::{self, Recognised};
 use super::scrape::{self, Trouble};
 use crate::engine::promtext::{self, Exposition};
-use crate::engine::{self, Adapter};
+use crate::engine::{self, Adapter, Answers, Memory};
 use crate::model::{Batch, Fact, FactKey, SourceId, SourceState, Subject, Time, text};
 
 /// Reads engine number `index` for ever.
@@ -44,23 +45,31 @@ const LATELY_MS: u64 = 30_000;
 /// Tries for the extras after each start of the engine.
 const EXTRA_TRIES: u8 = 3;
 
+/// From one asking for the extras to the next, ms.
+const EXTRAS_MS: u64 = 60_000;
+
 /// The life of one engine.
 struct Watch {
     net: Arc<Net>,
     index: u8,
     endpoint: Endpoint,
-    adapter: Option<&'static dyn Adapter>,
-    /// Reused from scrape to scrape.
+    engine: Option<Recognised>,
+    /// Reused from scrape to scrape: the answer to the main path, and those to the paths beside it.
     body: Vec<u8>,
+    beside: Vec<Vec<u8>>,
     batch: Batch,
+    memory: Memory,
     /// What the extras said, added to every scrape.
     extras: Batch,
     extra_tries: u8,
+    extras_due: Time,
     /// Facts told already.
     known: Vec<Fact>,
     started: Option<f64>,
+    ranks: Option<Arc<str>>,
     failures: u32,
     last_good: Option<Time>,
+    last_full: Option<Time>,
     /// The state told last was Ok.
     told_ok: bool,
 }
@@ -75,13 +84,18 @@ impl Watch {
             net,
             index,
             endpoint,
-            adapter: None,
+            engine: None,
             body: Vec::new(),
+            beside: Vec::new(),
+            memory: Memory::default(),
             extra_tries: EXTRA_TRIES,
+            extras_due: now,
             known: Vec::new(),
             started: None,
+            ranks: None,
             failures: 0,
             last_good: None,
+            last_full: None,
             told_ok: false,
         }
     }
@@ -101,7 +115,7 @@ impl Watch {
     fn name(&mut self) {
         let subject = self.subject();
         let place = self.endpoint.place();
-        let name = self.adapter.map_or_else(|| place.clone(), |a| format!("{} {place}", a.spec().name));
+        let name = self.engine.map_or_else(|| place.clone(), |e| format!("{} {place}", e.adapter.spec().name));
         self.batch.fact(subject, FactKey::Url, self.endpoint.shown());
         self.batch.fact(subject, FactKey::Name, &name);
     }
@@ -115,16 +129,16 @@ impl Watch {
         self.follow();
         let clock = Arc::clone(&self.net.context.clock);
         let (at, begun) = (clock.now(), clock.micros());
-        let url = self.endpoint.url("/metrics");
-        let read = scrape::get(&self.net.client, url, self.net.timing.timeout, &mut self.body).await;
+        let read = self.read().await;
         let took = clock.micros().saturating_sub(begun);
         self.batch.reset(at + took / 2000);
         self.batch.took_us = u32::try_from(took).unwrap_or(u32::MAX);
-        match read.and_then(|()| self.translate()) {
-            Ok((adapter, bad_lines)) => {
-                self.succeed(adapter, bad_lines);
+        match read {
+            Ok(found) => {
+                let bad_lines = self.translate(found);
+                self.succeed(found, bad_lines);
                 self.send();
-                self.ask_extras(adapter).await;
+                self.ask_extras(found.adapter).await;
             }
             Err(trouble) => {
                 self.fail(&trouble);
@@ -150,39 +164,94 @@ impl Watch {
         self.extras.reset(self.batch.at);
     }
 
-    /// Recognises the body and reads it. Returns who read it and how many lines were no good.
-    fn translate(&mut self) -> Result<(&'static dyn Adapter, usize), Trouble> {
-        let text = promtext::decode(&self.body);
-        let body = Exposition::new(&text);
-        let adapter = self.adapter.filter(|adapter| adapter.detect(body)).or_else(|| engine::detect(body));
-        let adapter = adapter.ok_or_else(|| unknown(body))?;
-        let bad_lines = adapter.translate(body, self.index, &mut self.batch);
-        Ok((adapter, bad_lines))
+    /// Reads the main answer, recognising the engine where that is due, and then those beside it.
+    async fn read(&mut self) -> Result<Recognised, Trouble> {
+        let limit = self.net.timing.timeout;
+        let found = match self.engine {
+            Some(known) => {
+                scrape::get(&self.net.client, self.endpoint.url(known.path), limit, &mut self.body).await?;
+                let still_it = known.adapter.detect(known.path, &promtext::decode(&self.body));
+                if still_it { Some(known) } else { None }
+            }
+            None => None,
+        };
+        let found = match found {
+            Some(found) => found,
+            None => fingerprint::recognise(&self.net.client, &self.endpoint, limit, &mut self.body).await?,
+        };
+        let beside = found.adapter.spec().beside;
+        self.beside.resize_with(beside.len(), Vec::new);
+        for (path, body) in beside.iter().zip(&mut self.beside) {
+            body.clear();
+            if *path != found.path && scrape::get(&self.net.client, self.endpoint.url(path), limit, body).await.is_err()
+            {
+                body.clear();
+            }
+        }
+        Ok(found)
     }
 
-    fn succeed(&mut self, adapter: &'static dyn Adapter, bad_lines: usize) {
+    /// Reads the answers. Returns how many lines were no good.
+    fn translate(&mut self, found: Recognised) -> usize {
+        let beside = found.adapter.spec().beside.iter().zip(&self.beside).filter(|(_, body)| !body.is_empty());
+        let texts: Vec<_> = std::iter::once((found.path, promtext::decode(&self.body)))
+            .chain(beside.map(|(&path, body)| (path, promtext::decode(body))))
+            .collect();
+        let answers: Vec<_> = texts.iter().map(|(path, text)| (*path, &**text)).collect();
+        found.adapter.translate(Answers::new(&answers), self.index, &mut self.memory, &mut self.batch)
+    }
+
+    fn succeed(&mut self, found: Recognised, bad_lines: usize) {
+        let adapter = found.adapter;
         let identity = Identity::of(adapter, &self.batch);
-        if self.adapter.is_none_or(|known| known.spec().id != adapter.spec().id) {
-            self.adapter = Some(adapter);
+        let known = self.engine.is_some_and(|known| known.adapter.spec().id == adapter.spec().id);
+        self.engine = Some(found);
+        if !known {
             self.batch.fact(self.subject(), FactKey::Kind, adapter.spec().id);
             self.name();
             self.renew();
         } else if self.failures > 0 || identity.start != self.started {
             self.renew();
         }
-        self.started = identity.start;
+        self.mark_break(identity.start);
+        self.thin_out();
         self.failures = 0;
         self.last_good = Some(self.batch.at);
-        self.batch.samples.extend_from_slice(&self.extras.samples);
+        // The scrape knows better what both of them say.
+        let said = |batch: &Batch, metric| batch.samples.iter().any(|s| s.metric == metric);
+        let news: Vec<_> = self.extras.samples.iter().filter(|s| !said(&self.batch, s.metric)).copied().collect();
+        self.batch.samples.extend(news);
         self.batch.facts.extend_from_slice(&self.extras.facts);
         if bad_lines > 0 {
-            let words = format!("{bad_lines} lines of /metrics cannot be read; the others are used");
+            let words = format!("{bad_lines} lines of {} cannot be read; the others are used", found.path);
             self.batch.state = Some(SourceState::Degraded(words.into()));
         } else if !self.told_ok {
             self.batch.state = Some(SourceState::Ok);
         }
         self.told_ok = bad_lines == 0;
         self.net.note(self.index, &self.endpoint, false, Some(identity));
+    }
+
+    /// Totals do not continue when the process is another one, or when other replicas are added up: one that
+    /// joined brings the counts of its whole life with it.
+    fn mark_break(&mut self, start: Option<f64>) {
+        let ranks = self.batch.facts.iter().find(|fact| fact.key == FactKey::Ranks).map(|fact| Arc::clone(&fact.text));
+        let other = |known: bool, same: bool| known && !same;
+        self.batch.breaks =
+            other(self.started.is_some(), start == self.started) || other(self.ranks.is_some(), ranks == self.ranks);
+        (self.started, self.ranks) = (start, ranks);
+    }
+
+    /// Histograms are kept once a second at most: between two full scrapes only levels and counters are read.
+    fn thin_out(&mut self) {
+        const FULL_MS: u64 = 950;
+        let soon = self.last_full.is_some_and(|last| self.batch.at.since(last) < FULL_MS);
+        if soon && !self.batch.breaks && self.failures == 0 {
+            self.batch.histograms.clear();
+            self.batch.partial = true;
+        } else {
+            self.last_full = Some(self.batch.at);
+        }
     }
 
     fn fail(&mut self, trouble: &Trouble) {
@@ -195,20 +264,28 @@ impl Watch {
         self.net.note(self.index, &self.endpoint, self.failures > 0, None);
     }
 
-    /// Asks once for what the metrics do not say; a few more times when it fails.
+    /// Asks for what the metrics do not say: after a start, a few more times when that fails, and then now
+    /// and again.
     async fn ask_extras(&mut self, adapter: &dyn Adapter) {
-        if self.extra_tries == 0 {
+        let due = self.batch.at >= self.extras_due;
+        if self.extra_tries == 0 && !due {
             return;
         }
-        self.extra_tries -= 1;
+        self.extra_tries = self.extra_tries.saturating_sub(1);
+        self.extras_due = self.batch.at + EXTRAS_MS;
+        let mut news = Batch::new(self.extras.source, self.batch.at, self.extras.valid_ms);
         let mut all = true;
         for path in adapter.spec().extras {
             let url = self.endpoint.url(path);
             let read = scrape::get(&self.net.client, url, self.net.timing.timeout, &mut self.body).await;
             match read {
-                Ok(()) => adapter.extra(path, &self.body, self.index, &mut self.extras),
-                Err(_) => all = false,
+                Ok(()) => adapter.extra(path, &self.body, self.index, &mut news),
+                // A path that the engine lacks has nothing to say.
+                Err(trouble) => all &= !trouble.is_final(),
             }
+        }
+        if all || (self.extras.samples.is_empty() && self.extras.facts.is_empty()) {
+            self.extras = news;
         }
         if all {
             self.extra_tries = 0;

@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use warptop::engine::{self, promtext::Exposition};
+use warptop::engine::{self, Answers, Memory};
 use warptop::model::{Batch, FactKey, Metric, SourceId, SourceState, Subject, Time};
 
 use super::rows;
 
 const ENGINE: u8 = 0;
+/// Where the bodies were read.
+const PATH: &str = "/metrics";
 /// It was scraped every second.
 const VALID_MS: u32 = 3500;
 
@@ -24,7 +26,7 @@ struct Row {
 /// All scrapes, and before them what the start-up log says.
 pub(super) fn batches(dir: &Path) -> Result<Vec<Batch>, String> {
     let rows = rows::<Row>(dir, "metrics.jsonl.gz")?;
-    let Some(adapter) = rows.iter().find_map(|row| engine::detect(Exposition::new(&row.body))) else {
+    let Some(adapter) = rows.iter().find_map(|row| engine::detect(PATH, &row.body)) else {
         if !rows.is_empty() {
             eprintln!("metrics.jsonl.gz: no adapter knows these bodies");
         }
@@ -34,13 +36,12 @@ pub(super) fn batches(dir: &Path) -> Result<Vec<Batch>, String> {
     let mut batches = vec![from_log(&log, Time(rows[0].unix_ms))];
     batches[0].fact(Subject::Engine(ENGINE), FactKey::Kind, adapter.spec().id);
     batches[0].fact(Subject::Engine(ENGINE), FactKey::Name, adapter.spec().name);
-    let mut known = Vec::new();
+    let (mut known, mut memory) = (Vec::new(), Memory::default());
     for row in &rows {
         let mut batch = Batch::new(SourceId::Engine(ENGINE), Time(row.unix_ms), VALID_MS);
         batch.took_us = (row.scrape_ms * 1000.0) as u32;
-        let body = Exposition::new(&row.body);
-        if adapter.detect(body) {
-            adapter.translate(body, ENGINE, &mut batch);
+        if adapter.detect(PATH, &row.body) {
+            adapter.translate(Answers::new(&[(PATH, &*row.body)]), ENGINE, &mut memory, &mut batch);
             engine::only_news(&mut batch.facts, &mut known);
         } else {
             batch.state = Some(SourceState::Failed("the scrape gave nothing".into()));
