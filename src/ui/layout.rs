@@ -22,8 +22,8 @@ const EIGHT_GPUS: u16 = 10;
 
 /// The pane that is a strip over the full width, as high as there are GPUs.
 const STRIP: &str = "gpu_strip";
-/// The pane that takes the full width at the bottom of the grid.
-const TABLE: &str = "processes";
+/// The panes side by side at the bottom of the grid: words and a table, which share no time axis.
+const BELOW: [&str; 2] = ["signals", "processes"];
 
 /// What the plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,9 +173,9 @@ impl Plan {
 
     fn grid(&mut self, mut rest: Rect, wish: &Wish, panes: &[PaneSpec]) {
         self.strip(&mut rest, wish, panes);
-        let table = panes.iter().position(|p| p.id == TABLE);
-        let table_area = if table.is_some() { (rest.height / 5).max(5) } else { 0 };
-        let table_area = bottom(&mut rest, table_area);
+        let below: Vec<_> = panes_below(panes).collect();
+        let below_area = if below.is_empty() { 0 } else { (rest.height / 4).max(7) };
+        let below_area = bottom(&mut rest, below_area);
         let plots = plots(panes);
         let rows = u16::try_from(plots.len().div_ceil(2)).unwrap_or(u16::MAX);
         for (i, pair) in (0_u16..).zip(plots.chunks(2)) {
@@ -183,16 +183,14 @@ impl Plan {
             let area = top(&mut rest, height);
             self.row(pair, area);
         }
-        if let Some(table) = table {
-            self.slot(table, table_area);
-        }
+        self.row(&below, below_area);
     }
 
     /// The strip, and the pair of panes that the focus belongs to.
     fn three(&mut self, mut rest: Rect, wish: &Wish, panes: &[PaneSpec]) {
         self.strip(&mut rest, wish, panes);
         let mut others = plots(panes);
-        others.extend(panes.iter().position(|p| p.id == TABLE));
+        others.extend(panes_below(panes));
         let shown = others.chunks(2).find(|pair| pair.contains(&wish.focus)).or_else(|| others.chunks(2).next());
         let Some(pair) = shown else { return };
         if rest.height >= 14 && pair.len() == 2 {
@@ -207,9 +205,13 @@ impl Plan {
     }
 }
 
-/// The panes that are neither strip nor table.
+/// The panes on the time axis.
 fn plots(panes: &[PaneSpec]) -> Vec<usize> {
-    (0..panes.len()).filter(|&i| panes[i].id != STRIP && panes[i].id != TABLE).collect()
+    (0..panes.len()).filter(|&i| panes[i].id != STRIP && !BELOW.contains(&panes[i].id)).collect()
+}
+
+fn panes_below(panes: &[PaneSpec]) -> impl Iterator<Item = usize> {
+    (0..panes.len()).filter(|&i| BELOW.contains(&panes[i].id))
 }
 
 #[cfg(test)]
@@ -231,8 +233,15 @@ mod tests {
     const fn spec(id: &'static str) -> PaneSpec {
         PaneSpec { id, tab: id, help: "", new: || Box::new(Nothing) }
     }
-    const SIX: [PaneSpec; 6] =
-        [spec(STRIP), spec("sm_dram"), spec("latency"), spec("clocks"), spec("queue_kv"), spec(TABLE)];
+    const SEVEN: [PaneSpec; 7] = [
+        spec(STRIP),
+        spec("sm_dram"),
+        spec("latency"),
+        spec("clocks"),
+        spec("queue_kv"),
+        spec("signals"),
+        spec("processes"),
+    ];
 
     fn wish(width: u16, height: u16) -> Wish {
         Wish { area: Rect::new(0, 0, width, height), focus: 2, zoomed: false, gpus: 1, notices: 0 }
@@ -243,19 +252,19 @@ mod tests {
 
     #[test]
     fn the_size_decides_what_is_shown() {
-        assert_eq!(shown(&Plan::make(&wish(120, 35), &SIX)), [0, 1, 2, 3, 4, 5]);
-        assert_eq!(shown(&Plan::make(&wish(119, 35), &SIX)), [0, 1, 2]);
-        assert_eq!(shown(&Plan::make(&wish(80, 24), &SIX)), [0, 1, 2]);
-        assert_eq!(shown(&Plan::make(&wish(79, 24), &SIX)), [2]);
-        assert_eq!(shown(&Plan::make(&wish(40, 8), &SIX)), [2]);
-        let small = Plan::make(&wish(39, 8), &SIX);
+        assert_eq!(shown(&Plan::make(&wish(120, 35), &SEVEN)), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(shown(&Plan::make(&wish(119, 35), &SEVEN)), [0, 1, 2]);
+        assert_eq!(shown(&Plan::make(&wish(80, 24), &SEVEN)), [0, 1, 2]);
+        assert_eq!(shown(&Plan::make(&wish(79, 24), &SEVEN)), [2]);
+        assert_eq!(shown(&Plan::make(&wish(40, 8), &SEVEN)), [2]);
+        let small = Plan::make(&wish(39, 8), &SEVEN);
         assert!(small.slots.is_empty() && small.numbers == Rect::new(0, 0, 39, 8));
     }
 
     #[test]
     fn eight_gpus_fit_into_80_by_24() {
         for notices in 0..3 {
-            let plan = Plan::make(&Wish { gpus: 8, notices, ..wish(80, 24) }, &SIX);
+            let plan = Plan::make(&Wish { gpus: 8, notices, ..wish(80, 24) }, &SEVEN);
             // One more for the head.
             assert!(plan.slots[0].inside.height >= 9, "{:?}", plan.slots[0]);
             assert_eq!(shown(&plan), [0, 1, 2]);
@@ -265,10 +274,10 @@ mod tests {
 
     #[test]
     fn the_focus_is_always_on_screen() {
-        for focus in 0..6 {
+        for focus in 0..7 {
             for (w, h) in [(120, 35), (80, 24), (60, 20), (40, 8)] {
                 for zoomed in [false, true] {
-                    let plan = Plan::make(&Wish { focus, zoomed, ..wish(w, h) }, &SIX);
+                    let plan = Plan::make(&Wish { focus, zoomed, ..wish(w, h) }, &SEVEN);
                     assert!(shown(&plan).contains(&focus), "pane {focus} at {w}x{h}");
                 }
             }
@@ -279,10 +288,10 @@ mod tests {
         #[test]
         fn areas_are_disjoint_and_inside(
             w in 0_u16..400, h in 0_u16..150, focus in 0_usize..9, zoomed: bool,
-            gpus in 0_u16..20, notices in 0_u16..30, panes in 0_usize..=6,
+            gpus in 0_u16..20, notices in 0_u16..30, panes in 0_usize..=7,
         ) {
             let area = Rect::new(0, 0, w, h);
-            let plan = Plan::make(&Wish { area, focus, zoomed, gpus, notices }, &SIX[..panes]);
+            let plan = Plan::make(&Wish { area, focus, zoomed, gpus, notices }, &SEVEN[..panes]);
             let mut all = vec![plan.header, plan.host, plan.notices, plan.tabs, plan.footer, plan.numbers];
             all.extend(plan.slots.iter().map(|s| s.area));
             for (i, a) in all.iter().enumerate() {
