@@ -1,10 +1,15 @@
-//! Figures worked out from the store: quantiles with their bounds, the KV split, the wall, throttled time.
+//! Figures worked out from the store: quantiles with their bounds, the queue, energy, the KV split, the wall,
+//! throttled time.
 //!
 //! Pure functions of what was measured, shared by panes, signals and the snapshot, so that all three
 //! say the same. They must not know how a figure is shown. Each states its formula and its source.
 
+pub mod energy;
+pub mod exposed;
 pub mod kv;
 pub mod latency;
+pub mod means;
 pub mod quantile;
+pub mod queue;
 pub mod throttle;
 pub mod wall;

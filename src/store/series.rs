@@ -4,6 +4,8 @@
 //! the difference of two readings over the time that passed between them, never over a nominal
 //! period; a reset or a missed reading leaves a gap and takes a new baseline.
 
+mod peak;
+
 use std::collections::VecDeque;
 
 use crate::model::{Batch, Kind, Metric, Reading, Time, Why};

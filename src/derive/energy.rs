@@ -1,0 +1,281 @@
+//! Tokens for the energy that an engine's GPUs took.
+//!
+//! | figure | formula |
+//! | --- | --- |
+//! | power P | Σ over its GPUs of Δ energy counter ÷ Δt: measured at the board, idle power included |
+//! | generated tokens per joule | Δ generated tokens ÷ Δt ÷ P |
+//! | joules per generated token | its inverse |
+//! | all tokens per joule | Δ (prompt + generated tokens) ÷ Δt ÷ P; prompt tokens from the prefix cache count too |
+//!
+//! Generated tokens cost far more than prompt tokens, so the two ratios are never put side by side without
+//! their names. Its GPUs are those on which one of its processes holds device memory, by the process
+//! table at the window's end. Where another process holds memory there too, the power is both's: then
+//! tokens per joule are a lower bound and joules per token an upper one. The driver's counter is read
+//! every 10 s, so tokens are counted over the time between its readings, not over the window as asked. It
+//! must not know how the figures are drawn. Invariant: no figure from nominal or time-averaged power.
+
+use crate::model::{FactKey, Metric, Reading, Subject, Time, Why};
+use crate::store::{Data, ProcessTable, Window};
+
+use super::exposed::{both, rate};
+
+/// Windows without a reading of the energy counter are made at least this long, ms: two of its periods.
+const LEAST_MS: u64 = 21_000;
+
+/// GPUs by their NVML index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuSet([u64; 4]);
+
+impl GpuSet {
+    fn insert(&mut self, gpu: u8) {
+        self.0[usize::from(gpu / 64)] |= 1 << (gpu % 64);
+    }
+
+    /// Whether this one is among them.
+    pub fn contains(&self, gpu: u8) -> bool {
+        self.0[usize::from(gpu / 64)] >> (gpu % 64) & 1 == 1
+    }
+
+    /// Each of them, rising.
+    pub fn iter(&self) -> impl Iterator<Item = u8> {
+        (0..=u8::MAX).filter(|&gpu| self.contains(gpu))
+    }
+}
+
+/// Why nothing can be said about an engine's energy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoEnergy {
+    /// It is reached through the network.
+    OtherHost,
+    /// Its processes are not known.
+    NoPids,
+    /// There is no current process table.
+    NoTable,
+    /// None of its processes holds device memory, as far as the driver says.
+    NotOnGpu,
+    /// The energy counter of one of its GPUs gives nothing.
+    NoCounter(u8, Why),
+}
+
+impl NoEnergy {
+    /// The reason as every missing value has one.
+    pub const fn why(self) -> Why {
+        match self {
+            Self::OtherHost | Self::NoPids | Self::NotOnGpu => Why::Unsupported,
+            Self::NoTable => Why::NotYet,
+            Self::NoCounter(_, why) => why,
+        }
+    }
+}
+
+/// What an engine does with the energy of its GPUs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Energy {
+    /// Its GPUs.
+    pub gpus: GpuSet,
+    /// Other processes that hold memory on them.
+    pub others: u32,
+    /// What the energy counters cover.
+    pub window: Window,
+    /// Mean power of its GPUs together, W.
+    pub watts: f64,
+    /// Generated tokens per joule.
+    pub generated_per_joule: Reading,
+    /// Joules per generated token; missing while none is generated.
+    pub joules_per_generated: Reading,
+    /// Prompt and generated tokens per joule.
+    pub all_per_joule: Reading,
+}
+
+impl Energy {
+    /// Whether the power is also that of other processes.
+    pub const fn is_shared(&self) -> bool {
+        self.others > 0
+    }
+
+    /// The name of what the figures rest on, in the snapshot.
+    pub const fn basis(&self) -> &'static str {
+        if self.is_shared() { "shared" } else { "exclusive" }
+    }
+}
+
+/// Energy of `engine` over `window`, or over the time that the driver's counter covers of it.
+pub fn energy(data: &Data, engine: u8, window: Window) -> Result<Energy, NoEnergy> {
+    let (gpus, others) = gpus(data, engine, window.end)?;
+    let window = covered(data, gpus, window);
+    let mut watts = 0.0;
+    for gpu in gpus.iter() {
+        match data.mean(Subject::Gpu(gpu), Metric::Energy, window) {
+            Reading::Value(power) => watts += power,
+            Reading::Missing(why) => return Err(NoEnergy::NoCounter(gpu, why)),
+        }
+    }
+    let prompt = rate(data, engine, Metric::PromptTokens, window);
+    let generated = rate(data, engine, Metric::GenerationTokens, window);
+    let per_joule = |tokens: Reading| tokens.map(|tokens| tokens / watts);
+    Ok(Energy {
+        gpus,
+        others,
+        window,
+        watts,
+        generated_per_joule: per_joule(generated),
+        joules_per_generated: match generated {
+            Reading::Value(rate) if rate <= 0.0 => Reading::Missing(Why::NotYet),
+            rate => rate.map(|rate| watts / rate),
+        },
+        all_per_joule: per_joule(both(prompt, generated, |prompt, generated| prompt + generated)),
+    })
+}
+
+/// The GPUs on which the engine's processes hold memory at `at`, and how many other processes do.
+fn gpus(data: &Data, engine: u8, at: Time) -> Result<(GpuSet, u32), NoEnergy> {
+    let fact = |key| data.fact(Subject::Engine(engine), key, at).unwrap_or_default();
+    let pids = fact(FactKey::Pids);
+    if pids.is_empty() {
+        return Err(if is_local(fact(FactKey::Url)) { NoEnergy::NoPids } else { NoEnergy::OtherHost });
+    }
+    let own = |pid: u32| pids.split(',').any(|own| own.trim().parse() == Ok(pid));
+    let fresh = |table: &&ProcessTable| at.since(table.at) <= u64::from(table.valid_ms);
+    let table = data.processes(at).filter(fresh).ok_or(NoEnergy::NoTable)?;
+    let mut gpus = GpuSet::default();
+    table.rows.iter().filter(|row| own(row.pid)).flat_map(|row| &row.gpus).for_each(|(gpu, _)| gpus.insert(*gpu));
+    if gpus == GpuSet::default() {
+        return Err(NoEnergy::NotOnGpu);
+    }
+    let beside = table.rows.iter().filter(|row| !own(row.pid) && row.gpus.iter().any(|(gpu, _)| gpus.contains(*gpu)));
+    Ok((gpus, u32::try_from(beside.count()).unwrap_or(u32::MAX)))
+}
+
+/// Whether a URL names this host for certain; of an imported recording it names no host at all.
+fn is_local(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return true };
+    let host = rest.split('/').next().unwrap_or_default();
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    ["localhost", "127.", "[::1]", "0.0.0.0"].iter().any(|local| host.starts_with(local))
+}
+
+/// From the reading of the energy counter at or before the window's start to the last one in it: a rate
+/// is that of the intervals that end in the window.
+fn covered(data: &Data, gpus: GpuSet, window: Window) -> Window {
+    let last = |at| {
+        let readings = gpus.iter().filter_map(|gpu| data.latest(Subject::Gpu(gpu), Metric::Energy, at).at);
+        readings.min()
+    };
+    let Some(end) = last(window.end) else { return window };
+    let window = if end > window.start { window } else { Window::last(window.end, LEAST_MS) };
+    Window { start: last(window.start).unwrap_or(window.start), end }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Batch, ProcessSample, SourceId};
+    use crate::store::{Retention, Store};
+
+    fn process(pid: u32, gpus: &[u8]) -> ProcessSample {
+        let none = Reading::Missing(Why::NotPermitted);
+        let gpus = gpus.iter().map(|&gpu| (gpu, Reading::Value(1e9))).collect();
+        let (user, command) = ("".into(), "".into());
+        ProcessSample { pid, start: 0, user, command, gpus, cpu_ms: none, rss: none, majflt: none, page_table: none }
+    }
+
+    /// A minute in which the engine's pids are these, and every GPU (0 to 3) takes 500 W. The counter is read
+    /// every `period` seconds; 10 000 prompt and 1000 generated tokens a second.
+    fn store(url: &str, pids: &str, processes: &[ProcessSample], period: u64) -> (Store, Time) {
+        let store = Store::new(Retention::HOUR);
+        let start = Time(1_000_000);
+        for second in 0..=60_u64 {
+            let at = start + second * 1000;
+            let total = second as f64;
+            let mut batch = Batch::new(SourceId::Engine(0), at, 3500);
+            batch.fact(Subject::Engine(0), FactKey::Url, url);
+            batch.fact(Subject::Engine(0), FactKey::Pids, pids);
+            batch.push(Subject::Engine(0), Metric::PromptTokens, 10_000.0 * total);
+            batch.push(Subject::Engine(0), Metric::GenerationTokens, 1000.0 * total);
+            store.push(&batch);
+            let mut batch = Batch::new(SourceId::Process, at, 3500);
+            batch.processes = Some(processes.to_vec());
+            store.push(&batch);
+            if second % period == 0 {
+                let mut batch = Batch::new(SourceId::Nvml, at, 35_000);
+                (0..4).for_each(|gpu| batch.push(Subject::Gpu(gpu), Metric::Energy, 500.0 * total));
+                store.push(&batch);
+            }
+        }
+        (store, start + 60_000)
+    }
+
+    fn of(url: &str, pids: &str, processes: &[ProcessSample], (period, ms): (u64, u64)) -> Result<Energy, NoEnergy> {
+        let (store, end) = store(url, pids, processes, period);
+        energy(&store.read(), 0, Window::last(end, ms))
+    }
+
+    const LOCAL: &str = "http://127.0.0.1:8000";
+
+    #[test]
+    fn the_power_is_that_of_the_gpus_its_processes_run_on() {
+        let server = [process(7, &[]), process(8, &[1]), process(9, &[2])];
+        let energy = of(LOCAL, "7,8,9", &server, (1, 10_000)).unwrap();
+        assert_eq!(energy.gpus.iter().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((energy.watts, energy.basis()), (1000.0, "exclusive"));
+        assert_eq!(energy.generated_per_joule, Reading::Value(1.0));
+        assert_eq!(energy.joules_per_generated, Reading::Value(1.0));
+        assert_eq!(energy.all_per_joule, Reading::Value(11.0));
+    }
+
+    #[test]
+    fn a_gpu_with_other_processes_is_shared() {
+        let processes = [process(8, &[1]), process(50, &[1, 3]), process(51, &[0])];
+        let energy = of(LOCAL, "8", &processes, (1, 10_000)).unwrap();
+        assert_eq!((energy.others, energy.basis(), energy.watts), (1, "shared", 500.0));
+    }
+
+    /// The counter was read at 40, 50 and 60 s: a window of 2 s has the interval from 50 to 60 s.
+    #[test]
+    fn tokens_are_counted_over_what_the_counter_covers() {
+        let server = [process(8, &[0])];
+        let energy = of(LOCAL, "8", &server, (10, 2000)).unwrap();
+        assert_eq!(energy.window, Window { start: Time(1_050_000), end: Time(1_060_000) });
+        let (store, end) = store(LOCAL, "8", &server, 10);
+        // At 57 s, with no reading in the last 2 s: the two intervals before.
+        let energy = super::energy(&store.read(), 0, Window::last(end - 3000, 2000)).unwrap();
+        assert_eq!(energy.window, Window { start: Time(1_030_000), end: Time(1_050_000) });
+        assert_eq!(energy.watts, 500.0);
+    }
+
+    #[test]
+    fn without_processes_or_counters_there_is_a_reason() {
+        let server = [process(8, &[0])];
+        assert_eq!(of(LOCAL, "", &server, (1, 10_000)), Err(NoEnergy::NoPids));
+        assert_eq!(of("imported", "", &server, (1, 10_000)), Err(NoEnergy::NoPids));
+        assert_eq!(of("https://gpu7.example:8000/v1", "", &server, (1, 10_000)), Err(NoEnergy::OtherHost));
+        assert_eq!(of(LOCAL, "9", &server, (1, 10_000)), Err(NoEnergy::NotOnGpu));
+        let (store, end) = store(LOCAL, "8", &server, 1);
+        let stale = energy(&store.read(), 0, Window::last(end + 20_000, 10_000));
+        assert_eq!(stale, Err(NoEnergy::NoTable));
+        let unknown = of(LOCAL, "8", &[process(8, &[5])], (1, 10_000));
+        assert_eq!(unknown, Err(NoEnergy::NoCounter(5, Why::NotYet)));
+    }
+
+    #[test]
+    fn no_generated_token_costs_no_certain_number_of_joules() {
+        let store = store(LOCAL, "8", &[process(8, &[0])], 1).0;
+        let mut end = Time(1_060_000);
+        for _ in 0..10 {
+            end = end + 1000;
+            let mut batch = Batch::new(SourceId::Engine(0), end, 3500);
+            batch.push(Subject::Engine(0), Metric::PromptTokens, 600_000.0);
+            batch.push(Subject::Engine(0), Metric::GenerationTokens, 60_000.0);
+            store.push(&batch);
+            let mut batch = Batch::new(SourceId::Process, end, 3500);
+            batch.processes = Some(vec![process(8, &[0])]);
+            store.push(&batch);
+            let mut batch = Batch::new(SourceId::Nvml, end, 3500);
+            batch.push(Subject::Gpu(0), Metric::Energy, 30_000.0 + 100.0 * (end.0 as f64 - 1_060_000.0) / 1000.0);
+            store.push(&batch);
+        }
+        let energy = energy(&store.read(), 0, Window::last(end, 5000)).unwrap();
+        assert_eq!(energy.generated_per_joule, Reading::Value(0.0));
+        assert_eq!(energy.joules_per_generated, Reading::Missing(Why::NotYet));
+    }
+}

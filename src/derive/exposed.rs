@@ -1,0 +1,89 @@
+//! What an engine gives, and what it does not give at all: the difference between "nothing yet" and
+//! "never". It must not know which names an engine uses. Invariant: "not exposed" is said only of an
+//! engine that has been read.
+
+use crate::model::{FactKey, Metric, Reading, SourceId, Subject, Time, Why};
+use crate::store::{Data, Window};
+
+/// The newest reading of a level at `at`; [`Why::Unsupported`] where the engine was read and never gave it.
+pub fn level(data: &Data, engine: u8, metric: Metric, at: Time) -> Reading {
+    match data.series(Subject::Engine(engine), metric) {
+        Some(series) => series.latest(at).reading,
+        None => never(data, engine, at),
+    }
+}
+
+/// The rate of a counter over the window, or the mean of a level; the same for what is not exposed.
+pub fn rate(data: &Data, engine: u8, metric: Metric, window: Window) -> Reading {
+    match data.series(Subject::Engine(engine), metric) {
+        Some(series) => series.mean(window),
+        None => never(data, engine, window.end),
+    }
+}
+
+fn never(data: &Data, engine: u8, at: Time) -> Reading {
+    let read = data.source(SourceId::Engine(engine)).and_then(|source| source.last_read(at)).is_some();
+    Reading::Missing(if read { Why::Unsupported } else { Why::NotYet })
+}
+
+/// The engine's name as people write it, without its place: "vLLM" of "vLLM :8000".
+pub fn name(data: &Data, engine: u8, at: Time) -> Option<&str> {
+    let subject = Subject::Engine(engine);
+    let name = data.fact(subject, FactKey::Name, at)?;
+    let name = name.rsplit_once(' ').filter(|(_, place)| place.contains(':')).map_or(name, |(name, _)| name);
+    if name.contains(':') { data.fact(subject, FactKey::Kind, at) } else { Some(name) }
+}
+
+/// `a` where it is a number, else `b`.
+pub(super) const fn or(a: Reading, b: Reading) -> Reading {
+    if a.value().is_some() { a } else { b }
+}
+
+/// `f` of two readings, or the first reason that one is missing.
+pub(super) fn both(a: Reading, b: Reading, f: impl FnOnce(f64, f64) -> f64) -> Reading {
+    match (a, b) {
+        (Reading::Value(a), Reading::Value(b)) => Reading::new(f(a, b)),
+        (Reading::Missing(why), _) | (_, Reading::Missing(why)) => Reading::Missing(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Batch;
+    use crate::store::{Retention, Store};
+
+    const END: Time = Time(100_000);
+
+    #[test]
+    fn what_was_never_given_is_not_exposed_once_the_engine_was_read() {
+        let store = Store::new(Retention::HOUR);
+        let of = |store: &Store| level(&store.read(), 0, Metric::QueueCap, END);
+        assert_eq!(of(&store), Reading::Missing(Why::NotYet));
+        let mut batch = Batch::new(SourceId::Engine(0), END, 3500);
+        batch.push(Subject::Engine(0), Metric::RequestsRunning, 5.0);
+        store.push(&batch);
+        assert_eq!(of(&store), Reading::Missing(Why::Unsupported));
+        assert_eq!(
+            rate(&store.read(), 0, Metric::Preemptions, Window::last(END, 5)),
+            Reading::Missing(Why::Unsupported)
+        );
+        assert_eq!(level(&store.read(), 0, Metric::RequestsRunning, END), Reading::Value(5.0));
+    }
+
+    #[test]
+    fn the_name_is_without_its_place() {
+        for (fact, expected) in [
+            ("vLLM :8000", Some("vLLM")),
+            ("NVIDIA Dynamo http://gpu7:8000", Some("NVIDIA Dynamo")),
+            ("Triton Inference Server", Some("Triton Inference Server")),
+            (":8000", None),
+        ] {
+            let store = Store::new(Retention::HOUR);
+            let mut batch = Batch::new(SourceId::Engine(0), END, 3500);
+            batch.fact(Subject::Engine(0), FactKey::Name, fact);
+            store.push(&batch);
+            assert_eq!(name(&store.read(), 0, END), expected, "{fact}");
+        }
+    }
+}
