@@ -20,8 +20,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("recording", &["model"]),
     ("sampler", &["model", "store", "engine", "recording"]),
     ("app", &["model", "store", "derive", "signal"]),
-    ("ui", &["model", "store", "derive", "signal", "app"]),
-    ("export", &["model", "store", "derive", "signal", "app", "ui"]),
+    ("ui", &["model", "store", "engine", "derive", "signal", "app"]),
+    ("export", &["model", "store", "engine", "derive", "signal", "app", "ui"]),
     ("term", &["model", "app", "ui"]),
     ("runtime", &["model", "store", "derive", "signal", "recording", "sampler", "app", "ui", "export", "term"]),
     (

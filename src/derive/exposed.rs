@@ -2,7 +2,7 @@
 //! "never". It must not know which names an engine uses. Invariant: "not exposed" is said only of an
 //! engine that has been read.
 
-use crate::model::{FactKey, Metric, Reading, SourceId, Subject, Time, Why};
+use crate::model::{Metric, Reading, SourceId, Subject, Time, Why};
 use crate::store::{Data, Window};
 
 /// The newest reading of a level at `at`; [`Why::Unsupported`] where the engine was read and never gave it.
@@ -21,17 +21,17 @@ pub fn rate(data: &Data, engine: u8, metric: Metric, window: Window) -> Reading 
     }
 }
 
+/// Why a window of a histogram holds nothing: no traffic, or the engine has no such histogram.
+pub fn empty(data: &Data, engine: u8, metric: Metric, at: Time) -> Why {
+    match data.histogram(Subject::Engine(engine), metric) {
+        Some(_) => Why::NotYet,
+        None => never(data, engine, at).why().unwrap_or(Why::NotYet),
+    }
+}
+
 fn never(data: &Data, engine: u8, at: Time) -> Reading {
     let read = data.source(SourceId::Engine(engine)).and_then(|source| source.last_read(at)).is_some();
     Reading::Missing(if read { Why::Unsupported } else { Why::NotYet })
-}
-
-/// The engine's name as people write it, without its place: "vLLM" of "vLLM :8000".
-pub fn name(data: &Data, engine: u8, at: Time) -> Option<&str> {
-    let subject = Subject::Engine(engine);
-    let name = data.fact(subject, FactKey::Name, at)?;
-    let name = name.rsplit_once(' ').filter(|(_, place)| place.contains(':')).map_or(name, |(name, _)| name);
-    if name.contains(':') { data.fact(subject, FactKey::Kind, at) } else { Some(name) }
 }
 
 /// `a` where it is a number, else `b`.
@@ -69,21 +69,5 @@ mod tests {
             Reading::Missing(Why::Unsupported)
         );
         assert_eq!(level(&store.read(), 0, Metric::RequestsRunning, END), Reading::Value(5.0));
-    }
-
-    #[test]
-    fn the_name_is_without_its_place() {
-        for (fact, expected) in [
-            ("vLLM :8000", Some("vLLM")),
-            ("NVIDIA Dynamo http://gpu7:8000", Some("NVIDIA Dynamo")),
-            ("Triton Inference Server", Some("Triton Inference Server")),
-            (":8000", None),
-        ] {
-            let store = Store::new(Retention::HOUR);
-            let mut batch = Batch::new(SourceId::Engine(0), END, 3500);
-            batch.fact(Subject::Engine(0), FactKey::Name, fact);
-            store.push(&batch);
-            assert_eq!(name(&store.read(), 0, END), expected, "{fact}");
-        }
     }
 }

@@ -32,7 +32,7 @@ mod lengths;
 use crate::model::{FactKey, Metric, Reading, Subject, Time, Why};
 use crate::store::{Data, HistogramWindow, Window};
 
-use super::exposed::{both, level, or, rate};
+use super::exposed::{both, empty, level, or, rate};
 pub use basis::{Basis, Figure};
 pub use lengths::UsedLength;
 
@@ -163,12 +163,13 @@ pub fn kv(data: &Data, engine: u8, window: Window, buffers: &mut Buffers) -> Kv 
     data.histogram_window(subject, Metric::PromptLen, window, prompt);
     data.histogram_window(subject, Metric::GenerationLen, window, output);
     let levels = Levels::read(data, engine, window.end);
-    let running = lengths::mean_running(prompt, output);
+    let nothing = empty(data, engine, Metric::PromptLen, window.end);
+    let running = lengths::mean_running(prompt, output, nothing);
     let mut kv = levels.split(running);
     kv.used_length = lengths::used_length(prompt, output, kv.max_model_len.value());
-    kv.used_mean = lengths::mean_used(prompt, output);
+    kv.used_mean = lengths::mean_used(prompt, output, nothing);
     kv.mean_length_requests = per(kv.pool_tokens, kv.used_mean);
-    kv.overprovision_x = per(kv.max_model_len, used_tokens(kv.used_length));
+    kv.overprovision_x = per(kv.max_model_len, used_tokens(kv.used_length, nothing));
     let of_window = |metric| rate(data, engine, metric, window);
     (kv.recomputed_per_s, kv.recomputed_is) =
         recomputed(of_window(Metric::RecomputedTokens), of_window(Metric::Preemptions), running);
@@ -345,8 +346,8 @@ fn share(part: Reading, whole: Reading) -> Reading {
     per(part, whole).map(|share| (share * 100.0).clamp(0.0, 100.0))
 }
 
-fn used_tokens(used: Option<UsedLength>) -> Reading {
-    used.filter(|used| used.tokens > 0.0).map_or(Reading::Missing(Why::NotYet), |used| Reading::new(used.tokens))
+fn used_tokens(used: Option<UsedLength>, nothing: Why) -> Reading {
+    used.filter(|used| used.tokens > 0.0).map_or(Reading::Missing(nothing), |used| Reading::new(used.tokens))
 }
 
 #[cfg(test)]

@@ -5,14 +5,19 @@
 //! ever added. Activity, power, traffic and rates are of the window; clocks, temperatures, memory,
 //! queue lengths and KV usage are the newest reading at its end.
 
+mod engine;
+mod gaps;
+mod kv;
+mod latency;
+
 use serde::Serialize;
 
-use crate::derive::kv::{self, Buffers};
-use crate::derive::quantile::{self, quantile};
 use crate::derive::throttle::{self, REASONS, Throttled};
-use crate::model::{FactKey, GpuProcess, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
+use crate::model::{FactKey, GpuProcess, Metric, Reading, SourceId, Subject, Why};
 use crate::signal;
-use crate::store::{Data, HistogramWindow, ProcessRow, Window};
+use crate::store::{Data, ProcessRow, Window};
+use engine::{Engine, engine};
+use gaps::{Gaps, Missing};
 
 /// What `schema` says.
 pub const SCHEMA: &str = "warptop.snapshot/1";
@@ -99,65 +104,6 @@ struct Health {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Engine {
-    url: Option<String>,
-    kind: Option<String>,
-    version: Option<String>,
-    model: Option<String>,
-    state: &'static str,
-    /// What is wrong, in words; empty while all is well.
-    state_why: String,
-    requests_running: Option<u64>,
-    requests_waiting: Option<u64>,
-    preemptions_per_s: Option<f64>,
-    prompt_tokens_per_s: Option<f64>,
-    generation_tokens_per_s: Option<f64>,
-    kv: Kv,
-    latency: Latencies,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct Kv {
-    usage_pct: Option<f64>,
-    pool_tokens: Option<u64>,
-    held_tokens: Option<u64>,
-    live_tokens: Option<u64>,
-    live_tokens_is: Option<&'static str>,
-    tail_waste_pct: Option<f64>,
-    idle_pct: Option<f64>,
-    max_model_len: Option<u64>,
-    overprovision_x: Option<f64>,
-    prefix_hit_pct: Option<f64>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-#[expect(clippy::struct_field_names, reason = "the contract's names end in their unit")]
-struct Latencies {
-    ttft_s: Latency,
-    e2e_s: Latency,
-    itl_s: Latency,
-    queue_s: Latency,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct Latency {
-    /// Length of the time between the scrapes that the window holds.
-    window_s: Option<f64>,
-    n: Option<u64>,
-    p50: Option<Quantile>,
-    p95: Option<Quantile>,
-    p99: Option<Quantile>,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Quantile {
-    value: f64,
-    lo: f64,
-    hi: Option<f64>,
-    enough: bool,
-}
-
-#[derive(Clone, Debug, Serialize)]
 struct Host {
     pgmajfault_per_s: Option<f64>,
     tcp_retrans_per_s: Option<f64>,
@@ -191,19 +137,9 @@ struct Signal {
     advice: &'static str,
 }
 
-/// A value that is not there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Missing {
-    key: String,
-    why: Why,
-    /// What its source says about it, where that is more than the reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<String>,
-}
-
 /// Reads the store at the end of `window`.
 pub fn snapshot(data: &Data, mode: Mode, window: Window) -> Snapshot {
-    let mut gaps = Gaps { rows: Vec::new(), at: String::new(), end: window.end };
+    let mut gaps = Gaps::new(window.end);
     let gpus: Vec<_> = data.gpus().enumerate().map(|(place, i)| gpu(data, i, place, window, &mut gaps)).collect();
     gaps.enter(String::new());
     if gpus.is_empty() {
@@ -297,107 +233,6 @@ fn throttle_reasons(bits: Reading, throttled: &Throttled, gaps: &mut Gaps) -> Op
     known.map(|_| REASONS.iter().map(|r| r.name).filter(|&name| now(name) || counted(name)).collect())
 }
 
-fn engine(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) -> Engine {
-    let prefix = format!("engines[{place}].");
-    gaps.enter(prefix.clone());
-    let subject = Subject::Engine(index);
-    let rate = |metric| data.mean(subject, metric, window);
-    let newest = |metric| data.latest(subject, metric, window.end).reading;
-    let state = data.source(SourceId::Engine(index)).map_or(&SourceState::Starting, |s| s.state_at(window.end));
-    Engine {
-        url: gaps.fact("url", data, subject, FactKey::Url),
-        kind: gaps.fact("kind", data, subject, FactKey::Kind),
-        version: gaps.fact("version", data, subject, FactKey::Version),
-        model: gaps.fact("model", data, subject, FactKey::Model),
-        state: match state {
-            SourceState::Ok => "ok",
-            SourceState::Degraded(_) => "degraded",
-            SourceState::Unauthorized(_) => "unauthorized",
-            SourceState::Starting | SourceState::Failed(_) | SourceState::Stalled(_) | SourceState::Absent(_) => {
-                "unreachable"
-            }
-        },
-        state_why: state.why().to_owned(),
-        requests_running: gaps.whole("requests_running", newest(Metric::RequestsRunning)),
-        requests_waiting: gaps.whole("requests_waiting", newest(Metric::RequestsWaiting)),
-        preemptions_per_s: gaps.float("preemptions_per_s", rate(Metric::Preemptions)),
-        prompt_tokens_per_s: gaps.float("prompt_tokens_per_s", rate(Metric::PromptTokens)),
-        generation_tokens_per_s: gaps.float("generation_tokens_per_s", rate(Metric::GenerationTokens)),
-        kv: {
-            gaps.enter(format!("{prefix}kv."));
-            kv_split(&kv::kv(data, index, window, &mut Buffers::default()), gaps)
-        },
-        latency: {
-            let mut of = |name: &str, metric| {
-                gaps.enter(format!("{prefix}latency.{name}."));
-                latency(data, index, metric, window, gaps)
-            };
-            Latencies {
-                ttft_s: of("ttft_s", Metric::Ttft),
-                e2e_s: of("e2e_s", Metric::E2e),
-                itl_s: of("itl_s", Metric::Itl),
-                queue_s: of("queue_s", Metric::QueueTime),
-            }
-        },
-    }
-}
-
-fn kv_split(kv: &kv::Kv, gaps: &mut Gaps) -> Kv {
-    let live_tokens = gaps.whole("live_tokens", kv.live_tokens);
-    if let Some(why) = kv.live_tokens.why() {
-        gaps.row("live_tokens_is", why, None);
-    }
-    Kv {
-        usage_pct: gaps.float("usage_pct", kv.usage_pct),
-        pool_tokens: gaps.whole("pool_tokens", kv.pool_tokens),
-        held_tokens: gaps.whole("held_tokens", kv.held_tokens),
-        live_tokens,
-        live_tokens_is: live_tokens.map(|_| kv.live_tokens_is.name()),
-        tail_waste_pct: gaps.float("tail_waste_pct", kv.tail_waste_pct),
-        idle_pct: gaps.float("idle_pct", kv.idle_pct),
-        max_model_len: gaps.whole("max_model_len", kv.max_model_len),
-        overprovision_x: gaps.float("overprovision_x", kv.overprovision_x),
-        prefix_hit_pct: gaps.float("prefix_hit_pct", kv.prefix_hit_pct),
-    }
-}
-
-fn latency(data: &Data, engine: u8, metric: Metric, window: Window, gaps: &mut Gaps) -> Latency {
-    let mut sum = HistogramWindow::default();
-    data.histogram_window(Subject::Engine(engine), metric, window, &mut sum);
-    let scraped = data.source(SourceId::Engine(engine)).and_then(|s| s.last_read(window.end));
-    let why = match scraped {
-        Some(_) if data.histogram(Subject::Engine(engine), metric).is_none() => Why::Unsupported,
-        Some(last) if last <= window.start => Why::Stale,
-        // One scrape so far, or no traffic.
-        Some(_) | None => Why::NotYet,
-    };
-    let seconds = sum.covered.map(|(from, to)| to.since(from) as f64 / 1000.0);
-    if seconds.is_none() {
-        gaps.row("window_s", why, None);
-        gaps.row("n", why, None);
-    }
-    let mut at = |name: &str, q: f64| {
-        let found = quantile(&sum, q).map(Quantile::from);
-        if found.is_none() {
-            gaps.row(name, why, None);
-        }
-        found
-    };
-    Latency {
-        window_s: seconds,
-        n: seconds.map(|_| sum.n),
-        p50: at("p50", 0.5),
-        p95: at("p95", 0.95),
-        p99: at("p99", 0.99),
-    }
-}
-
-impl From<quantile::Quantile> for Quantile {
-    fn from(q: quantile::Quantile) -> Self {
-        Self { value: short(q.value), lo: short(q.lo), hi: q.hi.map(short), enough: q.enough }
-    }
-}
-
 fn host(data: &Data, window: Window, gaps: &mut Gaps) -> Host {
     gaps.enter("host.".to_owned());
     let rate = |metric| data.mean(Subject::Host, metric, window);
@@ -479,63 +314,4 @@ fn nameless(held: &GpuProcess, place: usize, why: Why, gaps: &mut Gaps) -> Proce
         cpu_pct: None,
         rss_bytes: None,
     }
-}
-
-/// Collects what is missing; every value goes through here.
-struct Gaps {
-    rows: Vec<Missing>,
-    /// Key path of the object being filled.
-    at: String,
-    /// The moment that is read.
-    end: Time,
-}
-
-impl Gaps {
-    fn enter(&mut self, at: String) {
-        self.at = at;
-    }
-
-    fn row(&mut self, key: &str, why: Why, detail: Option<String>) {
-        self.rows.push(Missing { key: format!("{}{key}", self.at), why, detail });
-    }
-
-    fn float(&mut self, key: &str, reading: Reading) -> Option<f64> {
-        if let Some(why) = reading.why() {
-            self.row(key, why, None);
-        }
-        reading.value().map(short)
-    }
-
-    fn whole(&mut self, key: &str, reading: Reading) -> Option<u64> {
-        if let Some(why) = reading.why() {
-            self.row(key, why, None);
-        }
-        reading.value().map(|value| value.round() as u64)
-    }
-
-    fn fact(&mut self, key: &str, data: &Data, subject: Subject, fact: FactKey) -> Option<String> {
-        let text = data.fact(subject, fact, self.end).map(str::to_owned);
-        if text.is_none() {
-            self.row(key, Why::NotYet, None);
-        }
-        text
-    }
-
-    /// A list is empty: its source says why.
-    fn source(&mut self, key: &str, data: &Data, source: SourceId, window: Window) {
-        let state = data.source(source).map(|s| s.state_at(window.end));
-        let why = match state {
-            None | Some(SourceState::Starting) => Why::NotYet,
-            Some(SourceState::Unauthorized(_)) => Why::NotPermitted,
-            Some(SourceState::Failed(_) | SourceState::Stalled(_)) => Why::Failed,
-            Some(SourceState::Ok | SourceState::Degraded(_) | SourceState::Absent(_)) => Why::Unsupported,
-        };
-        let detail = state.map(|s| s.why().to_owned()).filter(|words| !words.is_empty());
-        self.row(key, why, detail);
-    }
-}
-
-/// Seven significant digits: what the store's numbers carry.
-fn short(value: f64) -> f64 {
-    format!("{value:.6e}").parse().unwrap_or(value)
 }

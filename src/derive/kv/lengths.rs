@@ -22,21 +22,22 @@ pub struct UsedLength {
     pub n: u64,
 }
 
-/// Mean of what finished requests used: a prompt, and this share of an output.
-fn mean(prompt: &HistogramWindow, output: &HistogramWindow, share: f64) -> Reading {
+/// Mean of what finished requests used: a prompt, and this share of an output. `nothing`: why there may be
+/// none.
+fn mean(prompt: &HistogramWindow, output: &HistogramWindow, share: f64, nothing: Why) -> Reading {
     let mean = |window: &HistogramWindow| window.sum.filter(|_| window.n > 0).map(|sum| sum / window.n as f64);
     let length = mean(prompt).zip(mean(output)).map(|(prompt, output)| prompt + output * share);
-    length.map_or(Reading::Missing(Why::NotYet), Reading::new)
+    length.map_or(Reading::Missing(nothing), Reading::new)
 }
 
 /// Mean length of a finished request.
-pub(super) fn mean_used(prompt: &HistogramWindow, output: &HistogramWindow) -> Reading {
-    mean(prompt, output, 1.0)
+pub(super) fn mean_used(prompt: &HistogramWindow, output: &HistogramWindow, nothing: Why) -> Reading {
+    mean(prompt, output, 1.0, nothing)
 }
 
 /// Mean length of a running request: its prompt and, on average, half of its output.
-pub(super) fn mean_running(prompt: &HistogramWindow, output: &HistogramWindow) -> Reading {
-    mean(prompt, output, 0.5)
+pub(super) fn mean_running(prompt: &HistogramWindow, output: &HistogramWindow, nothing: Why) -> Reading {
+    mean(prompt, output, 0.5, nothing)
 }
 
 /// Quantile of prompt + output from their separate histograms.
@@ -105,8 +106,8 @@ mod tests {
     #[test]
     fn means_are_of_finished_and_of_running_requests() {
         let (prompt, output) = (lengths(&[100.0], &[40.0, 60.0]), lengths(&[100.0], &[10.0, 30.0]));
-        assert_eq!(mean_used(&prompt, &output), Reading::Value(70.0));
-        assert_eq!(mean_running(&prompt, &output), Reading::Value(60.0));
-        assert_eq!(mean_used(&lengths(&[1.0], &[]), &output), Reading::Missing(Why::NotYet));
+        assert_eq!(mean_used(&prompt, &output, Why::NotYet), Reading::Value(70.0));
+        assert_eq!(mean_running(&prompt, &output, Why::NotYet), Reading::Value(60.0));
+        assert_eq!(mean_used(&lengths(&[1.0], &[]), &output, Why::Unsupported), Reading::Missing(Why::Unsupported));
     }
 }

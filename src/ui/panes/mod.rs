@@ -3,7 +3,7 @@
 mod clocks;
 mod gpu_strip;
 mod latency;
-mod notice;
+pub mod notice;
 mod processes;
 mod queue_kv;
 mod row;

@@ -1,12 +1,15 @@
-//! Why a pane has nothing to show: words instead of an empty plot, wrapped and centred.
+//! Why there is nothing to show: words instead of an empty plot, wrapped and centred, and the words for
+//! what an engine does not give. The snapshot says the same words.
 
-use std::fmt::Write;
+use std::fmt::{self, Display, Formatter, Write};
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::app::View;
-use crate::model::{SourceId, SourceState, Why};
+use crate::derive::energy::NoEnergy;
+use crate::engine;
+use crate::model::{FactKey, Metric, SourceId, SourceState, Subject, Time, Why};
 use crate::store::Data;
 use crate::ui::text::{put_wrapped, width, wrapped_rows};
 use crate::ui::theme::{Role, Theme};
@@ -51,6 +54,51 @@ pub(super) const fn words(why: Why) -> &'static str {
         Why::Stale => "no fresh scrape",
         Why::Failed => "the scrape failed",
         Why::NotYet => "nothing read yet",
+    }
+}
+
+/// The adapter id of an engine at `at`; empty when it is not known.
+pub fn kind(data: &Data, engine: u8, at: Time) -> &str {
+    data.fact(Subject::Engine(engine), FactKey::Kind, at).unwrap_or_default()
+}
+
+/// Why a metric of an engine has no value: "not exposed by vLLM; start it with --enable-lora".
+#[derive(Clone, Copy, Debug)]
+pub struct Lack<'a> {
+    /// Adapter id of the engine; empty when it is not known.
+    pub kind: &'a str,
+    /// What is missing.
+    pub metric: Metric,
+    /// The reason.
+    pub why: Why,
+}
+
+impl Display for Lack<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let name = engine::name(self.kind).filter(|_| self.why == Why::Unsupported);
+        let Some(name) = name else { return f.write_str(words(self.why)) };
+        write!(f, "not exposed by {name}")?;
+        match engine::hint(self.kind, self.metric) {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why nothing is said about an engine's energy.
+#[derive(Clone, Copy, Debug)]
+pub struct NoFigure(pub NoEnergy);
+
+impl Display for NoFigure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            NoEnergy::OtherHost => f.write_str("its GPUs are on another host"),
+            NoEnergy::NoPids => f.write_str("which processes are its own is not known"),
+            NoEnergy::NoTable => f.write_str("no current process table"),
+            NoEnergy::NotOnGpu => f.write_str("none of its processes holds memory on a GPU here"),
+            NoEnergy::NoCounter(gpu, Why::Unsupported) => write!(f, "GPU {gpu} has no energy counter"),
+            NoEnergy::NoCounter(gpu, _) => write!(f, "no two readings of GPU {gpu}'s energy counter yet"),
+        }
     }
 }
 

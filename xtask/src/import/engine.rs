@@ -6,7 +6,7 @@ use serde::Deserialize;
 use warptop::engine::{self, Answers, Memory};
 use warptop::model::{Batch, FactKey, Metric, SourceId, SourceState, Subject, Time};
 
-use super::rows;
+use super::{host, rows};
 
 const ENGINE: u8 = 0;
 /// Where the bodies were read.
@@ -36,6 +36,10 @@ pub(super) fn batches(dir: &Path) -> Result<Vec<Batch>, String> {
     let mut batches = vec![from_log(&log, Time(rows[0].unix_ms))];
     batches[0].fact(Subject::Engine(ENGINE), FactKey::Kind, adapter.spec().id);
     batches[0].fact(Subject::Engine(ENGINE), FactKey::Name, adapter.spec().name);
+    let pids = host::pids(dir)?;
+    if !pids.is_empty() {
+        batches[0].fact(Subject::Engine(ENGINE), FactKey::Pids, &pids);
+    }
     let (mut known, mut memory) = (Vec::new(), Memory::default());
     for row in &rows {
         let mut batch = Batch::new(SourceId::Engine(ENGINE), Time(row.unix_ms), VALID_MS);
@@ -51,20 +55,31 @@ pub(super) fn batches(dir: &Path) -> Result<Vec<Batch>, String> {
     Ok(batches)
 }
 
-/// URL, version and longest context, as vLLM logs them at its start.
+/// URL, version, limits and the size of the KV pool, as vLLM logs them at its start.
 fn from_log(log: &str, at: Time) -> Batch {
     let subject = Subject::Engine(ENGINE);
     let mut batch = Batch::new(SourceId::Engine(ENGINE), at, Batch::FOREVER);
     let after = |mark: &str| {
         let rest = log.split_once(mark)?.1;
-        rest.split(|c: char| c.is_whitespace() || ",)".contains(c)).next().filter(|word| !word.is_empty())
+        rest.split(|c: char| c.is_whitespace() || ",)}".contains(c)).next().filter(|word| !word.is_empty())
     };
+    let number = |mark: &str| after(mark).and_then(|word| word.parse::<f64>().ok());
     batch.fact(subject, FactKey::Url, after("vLLM server on ").unwrap_or("imported"));
     if let Some(version) = after(" version ") {
         batch.fact(subject, FactKey::Version, version);
     }
-    if let Some(length) = after("max_seq_len=").and_then(|length| length.parse::<f64>().ok()) {
+    if let Some(length) = number("max_seq_len=") {
         batch.push(subject, Metric::MaxModelLen, length);
+    }
+    if let Some(cap) = number("'max_num_seqs': ") {
+        batch.push(subject, Metric::RequestsCap, cap);
+        batch.fact(subject, FactKey::RequestsCapSource, "start-up log: max_num_seqs");
+    }
+    let tokens = log.split_once("GPU KV cache size: ").and_then(|(_, rest)| rest.split_once(" tokens"));
+    let tokens = tokens.and_then(|(number, _)| number.replace(',', "").parse::<f64>().ok());
+    if let Some((gib, tokens)) = number("Available KV cache memory: ").zip(tokens) {
+        batch.push(subject, Metric::KvBytesPerToken, gib * 1_073_741_824.0 / tokens);
+        batch.fact(subject, FactKey::KvBytesSource, &format!("start-up log: {gib} GiB for {tokens} tokens"));
     }
     batch
 }

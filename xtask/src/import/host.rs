@@ -45,6 +45,14 @@ struct Process {
     VmPTE: Option<String>,
 }
 
+/// The server's processes as [`warptop::model::FactKey::Pids`] has them: the capture lists them in the order in
+/// which they started, the listening one first.
+pub(super) fn pids(dir: &Path) -> Result<String, String> {
+    let first = rows::<Row>(dir, "proc.jsonl.gz")?.into_iter().next();
+    let pids: Vec<_> = first.iter().flat_map(|row| &row.procs).map(|process| process.pid.to_string()).collect();
+    Ok(pids.join(","))
+}
+
 /// All readings of the host and its processes; `held` says which of them hold device memory.
 pub(super) fn batches(dir: &Path, held: &[(Time, Vec<GpuProcess>)]) -> Result<Vec<Batch>, String> {
     let rows = rows::<Row>(dir, "proc.jsonl.gz")?;

@@ -242,6 +242,28 @@ mod tests {
     }
 
     #[test]
+    fn the_start_up_log_and_the_process_list_say_what_the_metrics_do_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let body = r##"{"unix_ms":5,"body":"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 1\n"}"##;
+        for (name, text) in [("metrics.jsonl.gz", body), ("proc.jsonl.gz", PROC)] {
+            let mut packed = GzEncoder::new(File::create(dir.path().join(name)).unwrap(), Compression::fast());
+            packed.write_all(text.as_bytes()).unwrap();
+            packed.finish().unwrap();
+        }
+        let log = "non-default args: {'gpu_memory_utilization': 0.25, 'max_num_seqs': 256}\n\
+                   Available KV cache memory: 2.00 GiB\nGPU KV cache size: 16,384 tokens\n";
+        std::fs::write(dir.path().join("vllm-start.log"), log).unwrap();
+        let out = dir.path().join("out.jsonl.gz");
+        run(&[dir.path().display().to_string(), out.display().to_string()]).unwrap();
+        let batches: Vec<_> = Reader::new(File::open(out).unwrap()).unwrap().collect();
+        assert_eq!(find(&batches, Metric::RequestsCap), Some(Reading::Value(256.0)));
+        assert_eq!(find(&batches, Metric::KvBytesPerToken), Some(Reading::Value(131_072.0)));
+        let fact = |key| batches.iter().flat_map(|b| &b.facts).find(|f| f.key == key).map(|f| f.text.to_string());
+        assert_eq!(fact(FactKey::Pids).as_deref(), Some("7"));
+        assert_eq!(fact(FactKey::KvBytesSource).as_deref(), Some("start-up log: 2 GiB for 16384 tokens"));
+    }
+
+    #[test]
     fn a_folder_with_one_file_is_imported_and_an_empty_one_is_not() {
         let batches = import(&[("gpu.jsonl.gz", GPU)], &[]).unwrap();
         let name = batches.iter().flat_map(|b| &b.facts).find(|f| f.key == FactKey::Name).unwrap();

@@ -105,7 +105,7 @@ fn what_is_missing_says_why() {
     let (title, rows) =
         drawn(&store(&[Metric::KvUsage, Metric::MaxModelLen, Metric::PrefixHits]), (100, 16), Theme::FULL);
     assert_eq!(title, "64 running, 40 waiting, 2.0 preemptions/s");
-    assert_eq!(rows[12], "KV cache: nothing read yet");
+    assert_eq!(rows[12], "KV cache: not exposed by this engine");
     let (title, rows) = drawn(&Store::new(Retention::HOUR), (60, 9), Theme::FULL);
     assert_eq!(title, "queue: nothing read yet");
     assert!(rows.concat().contains("--engine http://HOST:PORT"), "{rows:#?}");

@@ -1,0 +1,94 @@
+//! An engine's latencies in a snapshot: quantiles of a window with their bounds, and means.
+
+use serde::Serialize;
+
+use crate::derive::means::{MEANS, mean};
+use crate::derive::quantile::{self, quantile};
+use crate::model::{Metric, SourceId, Subject, Why};
+use crate::store::{Data, HistogramWindow, Window};
+
+use super::gaps::{Gaps, short};
+
+#[derive(Clone, Debug, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the contract's names end in their unit")]
+pub(super) struct Latencies {
+    ttft_s: Latency,
+    e2e_s: Latency,
+    itl_s: Latency,
+    queue_s: Latency,
+    /// Means over the window, for engines without histograms as well.
+    e2e_mean_s: Option<f64>,
+    queue_mean_s: Option<f64>,
+    prefill_mean_s: Option<f64>,
+    decode_mean_s: Option<f64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Latency {
+    /// Length of the time between the scrapes that the window holds.
+    window_s: Option<f64>,
+    n: Option<u64>,
+    p50: Option<Quantile>,
+    p95: Option<Quantile>,
+    p99: Option<Quantile>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Quantile {
+    value: f64,
+    lo: f64,
+    hi: Option<f64>,
+    enough: bool,
+}
+
+/// Reads the latencies of an engine; `prefix` is its key path.
+pub(super) fn latencies(data: &Data, engine: u8, window: Window, prefix: &str, gaps: &mut Gaps) -> Latencies {
+    let mut of = |name: &str, metric| {
+        gaps.enter(format!("{prefix}latency.{name}."));
+        latency(data, engine, metric, window, gaps)
+    };
+    let (ttft_s, e2e_s) = (of("ttft_s", Metric::Ttft), of("e2e_s", Metric::E2e));
+    let (itl_s, queue_s) = (of("itl_s", Metric::Itl), of("queue_s", Metric::QueueTime));
+    gaps.enter(format!("{prefix}latency."));
+    let mut scratch = HistogramWindow::default();
+    let [e2e_mean_s, queue_mean_s, prefill_mean_s, decode_mean_s] =
+        MEANS.map(|m| gaps.float_of(m.name, m.sum, mean(data, engine, m, window, &mut scratch)));
+    Latencies { ttft_s, e2e_s, itl_s, queue_s, e2e_mean_s, queue_mean_s, prefill_mean_s, decode_mean_s }
+}
+
+fn latency(data: &Data, engine: u8, metric: Metric, window: Window, gaps: &mut Gaps) -> Latency {
+    let mut sum = HistogramWindow::default();
+    data.histogram_window(Subject::Engine(engine), metric, window, &mut sum);
+    let scraped = data.source(SourceId::Engine(engine)).and_then(|s| s.last_read(window.end));
+    let why = match scraped {
+        Some(_) if data.histogram(Subject::Engine(engine), metric).is_none() => Why::Unsupported,
+        Some(last) if last <= window.start => Why::Stale,
+        // One scrape so far, or no traffic.
+        Some(_) | None => Why::NotYet,
+    };
+    let seconds = sum.covered.map(|(from, to)| to.since(from) as f64 / 1000.0);
+    if seconds.is_none() {
+        gaps.row("window_s", why, None);
+        gaps.row("n", why, None);
+    }
+    let mut at = |name: &str, q: f64| {
+        let found = quantile(&sum, q).map(Quantile::from);
+        if found.is_none() {
+            gaps.row(name, why, None);
+        }
+        found
+    };
+    Latency {
+        window_s: seconds,
+        n: seconds.map(|_| sum.n),
+        p50: at("p50", 0.5),
+        p95: at("p95", 0.95),
+        p99: at("p99", 0.99),
+    }
+}
+
+impl From<quantile::Quantile> for Quantile {
+    fn from(q: quantile::Quantile) -> Self {
+        Self { value: short(q.value), lo: short(q.lo), hi: q.hi.map(short), enough: q.enough }
+    }
+}
