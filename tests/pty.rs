@@ -165,7 +165,7 @@ fn starts_and_quits_with_the_terminal_as_it_was() {
 
 #[test]
 fn any_size_is_drawn_and_survived() {
-    let mut session = Session::live(&[], 80, 24);
+    let mut session = Session::live(&["--no-discover"], 80, 24);
     for (columns, rows) in [(10, 3), (200, 60), (1, 1), (40, 10), (39, 7), (120, 35), (300, 5), (5, 90), (80, 24)] {
         session.resize(columns, rows);
         session.press("\t");
