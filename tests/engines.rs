@@ -17,7 +17,8 @@ use warptop::store::{Data, HistogramWindow, Retention, Store, Window};
 
 const BODY: &str = include_str!("../assets/metrics/vllm-0.25.1-overload.prom");
 const IDLE: &str = include_str!("../assets/metrics/vllm-0.25.1-idle.prom");
-const LLAMA: &str = include_str!("../assets/metrics/llama.cpp-b11549.prom");
+/// What a metrics server that is no engine says of itself.
+const OTHER: &str = "go_goroutines 8\nprometheus_build_info{version=\"2.42.0\"} 1\n";
 const MODELS: &str = r#"{"object":"list","data":[{"id":"dummy-8b","max_model_len":32768}]}"#;
 const ENGINE: Subject = Subject::Engine(0);
 
@@ -202,7 +203,7 @@ fn what_is_wrong_is_said() {
         (http("403 No", "application/json", b"{}"), "unauthorized", "needs a key (HTTP 403)"),
         (http("404 No", "application/json", b"{}"), "failed", "without metrics?"),
         (html, "failed", "web page"),
-        (http("200 OK", "text/plain", LLAMA.as_bytes()), "failed", "exposes llamacpp:"),
+        (http("200 OK", "text/plain", OTHER.as_bytes()), "failed", "exposes prometheus_build_info"),
         (http("200 OK", "text/plain", b"\xff\xfe{{{\n1 2 3\n"), "failed", "no engine"),
         (http("200 OK", "text/plain", b""), "failed", "no metric"),
         (b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), "failed", "no HTTP"),

@@ -6,6 +6,8 @@
 //! a body does not expose is missing, not 0.
 
 pub mod buckets;
+pub mod llamacpp;
+pub mod progress;
 pub mod promtext;
 pub mod table;
 pub mod vllm;
@@ -57,22 +59,33 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// What an adapter remembers of an engine from scrape to scrape, for totals that two answers make together.
+/// What an adapter remembers of an engine from scrape to scrape.
 #[derive(Debug, Default)]
 pub struct Memory {
-    totals: BTreeMap<Metric, (f64, f64)>,
+    totals: BTreeMap<Metric, progress::Total>,
+    llama: llamacpp::Known,
 }
 
 impl Memory {
     /// The total of a counter that moves only when a request ends, and what requests under way have done so
-    /// far. The answers are not of one moment, so their sum may step back a little: it does not here. When
-    /// `counted` itself falls the engine was restarted, and the total starts anew.
-    pub fn total(&mut self, metric: Metric, counted: f64, under_way: f64) -> f64 {
-        let (last, most) = self.totals.get(&metric).copied().unwrap_or((counted, 0.0));
-        let sum = counted + under_way;
-        let total = if counted < last { sum } else { sum.max(most) };
-        self.totals.insert(metric, (counted, total));
-        total
+    /// far (each with a key that tells it from others). See [`progress`].
+    pub fn total(&mut self, metric: Metric, counted: f64, under_way: &[(u64, f64)]) -> f64 {
+        self.totals.entry(metric).or_default().step(counted, under_way)
+    }
+
+    /// Whether [`Self::total`] has been asked for this metric: then `counted` alone does not continue it.
+    pub fn totals(&self, metric: Metric) -> bool {
+        self.totals.contains_key(&metric)
+    }
+
+    /// Forgets all totals: they start anew from the counters.
+    pub fn forget_totals(&mut self) {
+        self.totals.clear();
+    }
+
+    /// The command line of the engine's process, where it is known.
+    pub fn launched(&mut self, words: &[String]) {
+        self.llama.launched(words);
     }
 }
 
@@ -88,6 +101,12 @@ pub trait Adapter: Sync {
     /// time; see [`only_news`]. Returns how many lines could not be read.
     fn translate(&self, answers: Answers<'_>, engine: u8, memory: &mut Memory, batch: &mut Batch) -> usize;
 
+    /// Whether a path of [`AdapterSpec::beside`] is to be asked after the main path gave `main`.
+    fn asks(&self, path: &str, main: &str, memory: &Memory) -> bool {
+        let _ = (path, main, memory);
+        true
+    }
+
     /// Adds what the answer to one of [`AdapterSpec::extras`] says. An answer that cannot be read adds nothing.
     fn extra(&self, path: &str, answer: &[u8], engine: u8, batch: &mut Batch) {
         let _ = (path, answer, engine, batch);
@@ -101,7 +120,7 @@ impl fmt::Debug for dyn Adapter {
 }
 
 /// Every engine warptop can read. One that passes on another one's names comes before it.
-pub const ADAPTERS: &[&dyn Adapter] = &[&vllm::Vllm];
+pub const ADAPTERS: &[&dyn Adapter] = &[&vllm::Vllm, &llamacpp::LlamaCpp];
 
 /// The adapter that knows this answer to `path`.
 pub fn detect(path: &str, answer: &str) -> Option<&'static dyn Adapter> {
@@ -154,7 +173,7 @@ mod tests {
     fn a_body_is_recognised_by_its_names() {
         let of = |text| detect("/metrics", text).map(|a| a.spec().id);
         assert_eq!(of(include_str!("../../assets/metrics/vllm-0.10.2-load.prom")), Some("vllm"));
-        assert_eq!(of(include_str!("../../assets/metrics/llama.cpp-b11549.prom")), None);
+        assert_eq!(of(include_str!("../../assets/metrics/llama.cpp-b11549.prom")), Some("llama.cpp"));
         assert_eq!(of("<!DOCTYPE html><p>vllm:num_requests_running 1"), None);
         assert_eq!(of("# HELP vllm:num_requests_running\nup 1\n"), None);
         assert_eq!(of(""), None);
@@ -166,16 +185,6 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), ADAPTERS.len());
-    }
-
-    #[test]
-    fn a_total_of_two_answers_never_steps_back_but_for_a_restart() {
-        let mut memory = Memory::default();
-        let mut total = |counted, under_way| memory.total(Metric::GenerationTokens, counted, under_way) as u32;
-        assert_eq!([total(100.0, 40.0), total(100.0, 45.0)], [140, 145]);
-        // A request of 48 ended between the two answers and is in neither, then in both.
-        assert_eq!([total(100.0, 0.0), total(148.0, 0.0), total(148.0, 3.0)], [145, 148, 151]);
-        assert_eq!([total(0.0, 2.0), total(0.0, 5.0)], [2, 5]);
     }
 
     #[test]

@@ -181,10 +181,11 @@ impl Watch {
         };
         let beside = found.adapter.spec().beside;
         self.beside.resize_with(beside.len(), Vec::new);
+        let main = promtext::decode(&self.body);
         for (path, body) in beside.iter().zip(&mut self.beside) {
             body.clear();
-            if *path != found.path && scrape::get(&self.net.client, self.endpoint.url(path), limit, body).await.is_err()
-            {
+            let asked = *path != found.path && found.adapter.asks(path, &main, &self.memory);
+            if asked && scrape::get(&self.net.client, self.endpoint.url(path), limit, body).await.is_err() {
                 body.clear();
             }
         }
@@ -324,11 +325,8 @@ mod tests {
     #[test]
     fn an_unknown_body_is_described() {
         let words = |body| unknown(Exposition::new(body)).to_string();
-        let llama = words(include_str!("../../assets/metrics/llama.cpp-b11549.prom"));
-        assert!(
-            llama.ends_with("it exposes llamacpp:prompt_tokens_total, llamacpp:prompt_tokens_cached_total …"),
-            "{llama}"
-        );
+        let other = words("go_goroutines 8\nprometheus_build_info{a=\"b\"} 1\nprometheus_ready 1\nnet_conntrack 2\n");
+        assert!(other.ends_with("it exposes prometheus_build_info, prometheus_ready …"), "{other}");
         assert!(words("hello").ends_with("no metric of an engine in its answer"));
         assert!(words("python_info 1").ends_with("no metric of an engine in its answer"));
     }

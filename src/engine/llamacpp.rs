@@ -1,0 +1,569 @@
+//! llama.cpp's `llama-server`: counters of `/metrics`, KV of `/slots`, the rest of `/props`.
+//!
+//! Read in the sources of 2024 to 2026 and in bodies of b11434 and b11549. Rules:
+//!
+//! - `/metrics` needs `--metrics`, `/slots` can be switched off: any of the three paths recognises the
+//!   server, and each adds what it knows. KV left `/metrics` in 2025; before, it counted what finished
+//!   requests had left in the cache as used, so it says only what is free.
+//! - `n_prompt_tokens` of a slot is what its cache holds: prompt and output so far, and after the end what is
+//!   kept for reuse. Builds before 2026 lack it: live tokens are missing then.
+//! - Tokens are counted when a request ends (prompts: when they are computed), so what is under way is
+//!   added from `/slots`. The two throughput gauges are averages since anybody's last scrape: not used.
+//! - Nothing in the answers tells whether slots share the context (`--kv-unified`). It follows from one
+//!   slot, from slots that together hold more than one may, from a build before there was a choice, or
+//!   from the command line; else the size of the pool is missing.
+//! - `/slots` wakes a server that sleeps (`--sleep-idle-seconds`), so it is not asked while nothing runs and
+//!   nothing was computed since the last time. Builds before August 2026 are kept awake by `/metrics` too.
+
+mod slots;
+
+use serde::Deserialize;
+
+use super::table::{Found, Scalar, Table};
+use super::{Adapter, AdapterSpec, Answers, Memory};
+use crate::model::{Batch, FactKey, Metric, Reading, Sample, Subject, Why};
+use slots::{Slot, context};
+
+/// The adapter.
+#[derive(Debug)]
+pub struct LlamaCpp;
+
+const METRICS: &str = "/metrics";
+const SLOTS: &str = "/slots";
+const PROPS: &str = "/props";
+const LORA: &str = "/lora-adapters";
+
+const NEEDS_METRICS: &str = "start it with --metrics";
+const NEEDS_SLOTS: &str = "start it without --no-slots";
+
+static SPEC: AdapterSpec = AdapterSpec {
+    id: "llama.cpp",
+    name: "llama.cpp",
+    main: &[METRICS, SLOTS, PROPS],
+    beside: &[SLOTS],
+    extras: &[PROPS, LORA],
+    hints: &[
+        (Metric::RequestsRunning, NEEDS_METRICS),
+        (Metric::RequestsWaiting, NEEDS_METRICS),
+        (Metric::PromptTokens, NEEDS_METRICS),
+        (Metric::GenerationTokens, NEEDS_METRICS),
+        (Metric::PrefixHits, NEEDS_METRICS),
+        (Metric::KvLiveTokens, NEEDS_SLOTS),
+        (Metric::KvCachedTokens, NEEDS_SLOTS),
+        (Metric::LoraLoaded, "start it with --lora"),
+    ],
+    help: "GET /metrics (needs --metrics), /slots, /props, /lora-adapters; builds b11434 and b11549, sources since 2024",
+};
+
+static TABLE: Table = Table {
+    prefixes: &["llamacpp:"],
+    scalars: &[
+        Scalar::of("requests_processing", Metric::RequestsRunning),
+        Scalar::of("requests_deferred", Metric::RequestsWaiting),
+        // What is deferred waits for a slot, and for nothing else.
+        Scalar::of("requests_deferred", Metric::WaitingCapacity),
+        Scalar::of("prompt_tokens_total", Metric::PromptTokens),
+        Scalar::of("prompt_tokens_cached_total", Metric::PrefixHits),
+        Scalar::of("tokens_predicted_total", Metric::GenerationTokens),
+        Scalar::of("prompt_seconds_total", Metric::PrefillSum),
+        Scalar::of("tokens_predicted_seconds_total", Metric::DecodeSum),
+    ],
+    histograms: &[],
+    same: &[],
+    ranks: &[],
+    model: &[],
+    expected: &[
+        Metric::RequestsRunning,
+        Metric::RequestsWaiting,
+        Metric::KvUsage,
+        Metric::KvPoolTokens,
+        Metric::KvLiveTokens,
+        Metric::PromptTokens,
+        Metric::GenerationTokens,
+        Metric::PrefixQueries,
+        Metric::PrefixHits,
+        Metric::RequestsFinished,
+        Metric::Preemptions,
+    ],
+    absent: Why::Unsupported,
+};
+
+/// What is remembered of one server.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    layout: Option<Layout>,
+    /// The newest readings of `/slots`, and what had been computed by then.
+    slots: Vec<Sample>,
+    computed: Option<f64>,
+    /// Scrapes since `/slots` answered, of those in which it was asked.
+    silent: u8,
+}
+
+/// How slots get their KV memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// Each has its own share.
+    Slots,
+    /// All share the whole.
+    Unified,
+}
+
+impl Known {
+    /// Takes the layout from the command line: slots have their own share unless it says otherwise or
+    /// leaves the number of slots to the server.
+    pub(super) fn launched(&mut self, words: &[String]) {
+        let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.split('=').next().unwrap_or_default()));
+        self.layout = if has(&["-kvu", "--kv-unified"]) {
+            Some(Layout::Unified)
+        } else if has(&["-np", "--parallel", "-no-kvu", "--no-kv-unified"]) {
+            Some(Layout::Slots)
+        } else {
+            self.layout
+        };
+    }
+}
+
+impl Adapter for LlamaCpp {
+    fn spec(&self) -> &'static AdapterSpec {
+        &SPEC
+    }
+
+    fn detect(&self, path: &str, answer: &str) -> bool {
+        match path {
+            METRICS => super::holds(answer, TABLE.prefixes),
+            SLOTS => slots::read(answer).is_some(),
+            PROPS => props(answer.as_bytes()).is_some_and(|props| props.total_slots.is_some()),
+            _ => false,
+        }
+    }
+
+    fn asks(&self, path: &str, main: &str, memory: &Memory) -> bool {
+        path != SLOTS || Counts::read(main).is_none_or(|counts| !counts.rests_since(&memory.llama))
+    }
+
+    fn translate(&self, answers: Answers<'_>, engine: u8, memory: &mut Memory, batch: &mut Batch) -> usize {
+        let subject = Subject::Engine(engine);
+        let found = Found::read(&TABLE, answers.body(METRICS), |_| {});
+        let counts = answers.get(METRICS).and_then(Counts::read);
+        let slots = answers.get(SLOTS).and_then(slots::read);
+        if let Some(slots) = &slots {
+            note(slots, counts.as_ref(), memory);
+            levels(slots, counts.as_ref(), memory.llama.layout, subject, batch);
+            memory.llama.slots.clone_from(&batch.samples);
+        } else if counts.as_ref().is_some_and(|counts| counts.rests_since(&memory.llama)) {
+            batch.samples.extend_from_slice(&memory.llama.slots);
+        }
+        if let Some(layout) = memory.llama.layout {
+            let name = if layout == Layout::Slots { "slots" } else { "unified" };
+            batch.fact(subject, FactKey::KvLayout, name);
+        }
+        if let Some(counts) = &counts {
+            totals(counts, slots.as_deref(), memory, subject, batch);
+        } else if let Some(slots) = &slots {
+            let busy = slots.iter().filter(|slot| slot.busy()).count();
+            batch.push(subject, Metric::RequestsRunning, busy as f64);
+        }
+        let bad_lines = found.bad_lines();
+        found.emit(subject, batch);
+        bad_lines
+    }
+
+    fn extra(&self, path: &str, answer: &[u8], engine: u8, batch: &mut Batch) {
+        let subject = Subject::Engine(engine);
+        match path {
+            PROPS => {
+                if let Some(props) = props(answer) {
+                    props.tell(subject, batch);
+                }
+            }
+            LORA => adapters(answer, subject, batch),
+            _ => {}
+        }
+    }
+}
+
+/// What `/metrics` counts and no table can put together.
+struct Counts {
+    prompt: f64,
+    cached: Option<f64>,
+    generated: f64,
+    busy: f64,
+    decoded: Option<f64>,
+    /// Tokens in the cache as builds before 2025 counted them, those kept for reuse included.
+    kv_tokens: Option<f64>,
+}
+
+impl Counts {
+    fn read(body: &str) -> Option<Self> {
+        let mut values = [None; 7];
+        for sample in super::promtext::Exposition::new(body).samples() {
+            let place = match sample.name.strip_prefix("llamacpp:") {
+                Some("prompt_tokens_total") => 0,
+                Some("prompt_tokens_cached_total") => 1,
+                Some("tokens_predicted_total") => 2,
+                Some("requests_processing") => 3,
+                Some("requests_deferred") => 4,
+                Some("n_decode_total") => 5,
+                Some("kv_cache_tokens") => 6,
+                _ => continue,
+            };
+            values[place] = Some(sample.value).filter(|value| value.is_finite());
+        }
+        let [prompt, cached, generated, running, waiting, decoded, kv_tokens] = values;
+        let busy = running? + waiting.unwrap_or(0.0);
+        Some(Self { prompt: prompt?, cached, generated: generated?, busy, decoded, kv_tokens })
+    }
+
+    /// Whether nothing runs, waits or was computed since `/slots` was last read.
+    fn rests_since(&self, known: &Known) -> bool {
+        self.busy <= 0.0 && self.decoded.is_some() && self.decoded == known.computed
+    }
+}
+
+/// Remembers what the slots show.
+fn note(slots: &[Slot], counts: Option<&Counts>, memory: &mut Memory) {
+    let known = &mut memory.llama;
+    known.silent = 0;
+    known.computed = counts.and_then(|counts| counts.decoded);
+    let held: f64 = slots.iter().filter_map(Slot::held).sum();
+    let old = counts.is_some_and(|counts| counts.kv_tokens.is_some());
+    if slots.len() == 1 || held > context(slots) || old {
+        known.layout = Some(Layout::Slots);
+    }
+}
+
+/// Adds the levels that slots tell.
+fn levels(slots: &[Slot], counts: Option<&Counts>, layout: Option<Layout>, subject: Subject, batch: &mut Batch) {
+    let told = |tokens: Option<f64>| tokens.map_or(Reading::Missing(Why::Unsupported), Reading::new);
+    let part = |busy: bool| slots.iter().filter(|slot| slot.busy() == busy).map(Slot::held).sum::<Option<f64>>();
+    let (mut live, mut cached) = (part(true), part(false));
+    let whole = counts.and_then(|counts| counts.kv_tokens);
+    let busy = slots.iter().filter(|slot| slot.busy()).count() as f64;
+    if busy <= 0.0 && live.zip(cached).is_none() {
+        (live, cached) = (whole.map(|_| 0.0), whole);
+    }
+    batch.push(subject, Metric::RequestsCap, slots.len() as f64);
+    batch.fact(subject, FactKey::RequestsCapSource, "slots");
+    batch.push(subject, Metric::MaxModelLen, context(slots));
+    batch.push(subject, Metric::KvLiveTokens, told(live));
+    batch.push(subject, Metric::KvCachedTokens, told(cached));
+    let (pool, held) = match layout {
+        // A slot is held as a whole, whatever is in it.
+        Some(Layout::Slots) => (
+            slots.iter().map(|slot| slot.n_ctx).sum(),
+            Some(slots.iter().filter(|slot| slot.busy()).map(|slot| slot.n_ctx).sum()),
+        ),
+        Some(Layout::Unified) => (context(slots), live),
+        None => return,
+    };
+    let rest = held.zip(cached).map(|(held, cached)| (pool - held - cached).max(0.0));
+    batch.push(subject, Metric::KvPoolTokens, pool);
+    batch.push(subject, Metric::KvHeldTokens, told(held));
+    batch.push(subject, Metric::KvUsage, told(held.map(|held: f64| held / pool * 100.0)));
+    batch.push(subject, Metric::KvFreeTokens, told(rest));
+    batch.push(subject, Metric::KvReservedTokens, 0.0);
+}
+
+/// Adds the totals of tokens, those of requests under way included. Without them a total that had them once
+/// is missing, until `/slots` has been silent for long enough to be switched off.
+fn totals(counts: &Counts, slots: Option<&[Slot]>, memory: &mut Memory, subject: Subject, batch: &mut Batch) {
+    const OFF: u8 = 5;
+    let resting = counts.busy <= 0.0;
+    if slots.is_none() && !resting && memory.totals(Metric::GenerationTokens) {
+        memory.llama.silent = memory.llama.silent.saturating_add(1);
+        if memory.llama.silent <= OFF {
+            for metric in [Metric::PromptTokens, Metric::PrefixQueries, Metric::GenerationTokens] {
+                batch.push(subject, metric, Reading::Missing(Why::Failed));
+            }
+            return;
+        }
+        memory.forget_totals();
+    }
+    let busy = || slots.unwrap_or_default().iter().filter(|slot| slot.busy());
+    let generated: Vec<_> = busy().map(|slot| (slot.request(), slot.decoded())).collect();
+    // A prompt is counted with the first token.
+    let computing: Vec<_> = busy()
+        .filter(|slot| slot.decoded() <= 0.0)
+        .map(|slot| (slot.request(), slot.n_prompt_tokens_processed.unwrap_or(0.0)))
+        .collect();
+    let computed = memory.total(Metric::PromptTokens, counts.prompt, &computing);
+    let taken_in = computed + counts.cached.unwrap_or(0.0);
+    batch.push(subject, Metric::PromptTokens, taken_in);
+    if counts.cached.is_some() {
+        batch.push(subject, Metric::PrefixQueries, taken_in);
+    }
+    batch.push(subject, Metric::GenerationTokens, memory.total(Metric::GenerationTokens, counts.generated, &generated));
+}
+
+/// The answer to `/props`.
+#[derive(Deserialize)]
+struct Props {
+    total_slots: Option<f64>,
+    #[serde(default)]
+    default_generation_settings: Settings,
+    model_alias: Option<String>,
+    model_path: Option<String>,
+    build_info: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Settings {
+    n_ctx: Option<f64>,
+}
+
+fn props(answer: &[u8]) -> Option<Props> {
+    serde_json::from_slice(answer).ok()
+}
+
+impl Props {
+    fn tell(&self, subject: Subject, batch: &mut Batch) {
+        let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        // Where no alias was given it is the path again, of which the file's name is enough.
+        if let Some(model) = text(&self.model_alias).or_else(|| text(&self.model_path)) {
+            let path = model.starts_with(['/', '.']) || self.model_path.as_ref() == Some(&model);
+            let name = if path { model.rsplit(['/', '\\']).next().unwrap_or(&model) } else { &model };
+            batch.fact(subject, FactKey::Model, name);
+        }
+        if let Some(version) = text(&self.build_info) {
+            batch.fact(subject, FactKey::Version, &version);
+        }
+        if let Some(slots) = self.total_slots {
+            batch.push(subject, Metric::RequestsCap, slots);
+            batch.fact(subject, FactKey::RequestsCapSource, "slots");
+        }
+        if let Some(context) = self.default_generation_settings.n_ctx {
+            batch.push(subject, Metric::MaxModelLen, context);
+        }
+    }
+}
+
+/// Of the answer to `/lora-adapters`: a list, empty where none was loaded.
+fn adapters(answer: &[u8], subject: Subject, batch: &mut Batch) {
+    #[derive(Deserialize)]
+    struct Loaded {
+        path: String,
+    }
+    let Ok(loaded) = serde_json::from_slice::<Vec<Loaded>>(answer) else { return };
+    if !loaded.is_empty() {
+        let names: Vec<_> = loaded.iter().map(|l| l.path.rsplit(['/', '\\']).next().unwrap_or(&l.path)).collect();
+        batch.fact(subject, FactKey::LoraLoaded, &names.join(","));
+        batch.push(subject, Metric::LoraLoaded, loaded.len() as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{SourceId, Time};
+
+    macro_rules! asset {
+        ($name:literal) => {
+            include_str!(concat!("../../assets/metrics/llama.cpp-", $name))
+        };
+    }
+
+    const LOAD: [&str; 2] = [asset!("b11434-load.prom"), asset!("b11434-load.slots.json")];
+    const LOAD_2: [&str; 2] = [asset!("b11434-load-2.prom"), asset!("b11434-load-2.slots.json")];
+    const AFTER: [&str; 2] = [asset!("b11434-after.prom"), asset!("b11434-after.slots.json")];
+    const IDLE: [&str; 2] = [asset!("b11434-idle.prom"), asset!("b11434-idle.slots.json")];
+    const PREFILL: [&str; 2] = [asset!("b11549-prefill.prom"), asset!("b11549-prefill.slots.json")];
+
+    /// Reads the answers there are: of `/metrics` and `/slots`, empty for none.
+    fn read([metrics, slots]: [&str; 2], memory: &mut Memory) -> Batch {
+        let answers: Vec<_> =
+            [(METRICS, metrics), (SLOTS, slots)].into_iter().filter(|(_, text)| !text.is_empty()).collect();
+        let mut batch = Batch::new(SourceId::Engine(0), Time(0), 3500);
+        assert_eq!(LlamaCpp.translate(Answers::new(&answers), 0, memory, &mut batch), 0);
+        batch
+    }
+
+    fn launched(line: &str) -> Memory {
+        let mut memory = Memory::default();
+        memory.launched(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        memory
+    }
+
+    fn reading(batch: &Batch, metric: Metric) -> Option<Reading> {
+        let mut found = batch.samples.iter().filter(|s| s.metric == metric);
+        let first = found.next().map(|s| s.reading);
+        assert_eq!(found.next(), None, "{metric:?} comes twice");
+        first
+    }
+
+    /// Values; -1 for what is said to be missing, -2 for what is not said at all.
+    fn values<const N: usize>(batch: &Batch, metrics: [Metric; N]) -> Vec<f64> {
+        metrics.map(|metric| reading(batch, metric).map_or(-2.0, |reading| reading.value().unwrap_or(-1.0))).into()
+    }
+
+    fn fact(batch: &Batch, key: FactKey) -> Option<&str> {
+        batch.facts.iter().find(|fact| fact.key == key).map(|fact| &*fact.text)
+    }
+
+    const QUEUE: [Metric; 4] =
+        [Metric::RequestsRunning, Metric::RequestsWaiting, Metric::WaitingCapacity, Metric::RequestsCap];
+    const TOKENS: [Metric; 4] =
+        [Metric::PromptTokens, Metric::GenerationTokens, Metric::PrefixHits, Metric::PrefixQueries];
+    const KV: [Metric; 7] = [
+        Metric::MaxModelLen,
+        Metric::KvPoolTokens,
+        Metric::KvHeldTokens,
+        Metric::KvLiveTokens,
+        Metric::KvCachedTokens,
+        Metric::KvFreeTokens,
+        Metric::KvUsage,
+    ];
+
+    /// Counters and levels added up by hand from the files.
+    #[test]
+    fn sixteen_streams_on_four_slots() {
+        let batch = read(LOAD, &mut launched("llama-server -c 8192 -np 4"));
+        assert_eq!(values(&batch, QUEUE), [4.0, 12.0, 12.0, 4.0]);
+        // 200 counted; 15 + 16 + 15 + 17 are under way. 451 prompt tokens computed, 6 found in the cache.
+        assert_eq!(values(&batch, TOKENS), [457.0, 263.0, 6.0, 457.0]);
+        // 69 + 70 + 69 + 71 in slots of 2048 each.
+        assert_eq!(values(&batch, KV), [2048.0, 8192.0, 8192.0, 279.0, 0.0, 0.0, 100.0]);
+        assert_eq!(values(&batch, [Metric::PrefillSum, Metric::DecodeSum]), [3.97131, 21.313]);
+        assert_eq!(reading(&batch, Metric::RequestsFinished), Some(Reading::Missing(Why::Unsupported)));
+        assert_eq!(fact(&batch, FactKey::KvLayout), Some("slots"));
+        assert_eq!(fact(&batch, FactKey::RequestsCapSource), Some("slots"));
+    }
+
+    #[test]
+    fn totals_move_while_requests_run() {
+        let mut memory = Memory::default();
+        let totals = [LOAD, LOAD_2].map(|answers| values(&read(answers, &mut memory), TOKENS));
+        // Then 248 are counted, 46 + 47 + 46 under way, and the prompt of the fourth is not begun.
+        assert_eq!(totals, [[457.0, 263.0, 6.0, 457.0], [458.0, 387.0, 7.0, 458.0]]);
+    }
+
+    #[test]
+    fn a_prompt_counts_as_far_as_it_is_computed() {
+        let batch = read(PREFILL, &mut Memory::default());
+        assert_eq!(values(&batch, TOKENS), [53.0, 0.0, 0.0, 53.0]);
+        assert_eq!(values(&batch, [Metric::KvLiveTokens]), [204.0]);
+    }
+
+    #[test]
+    fn what_finished_requests_leave_is_cache() {
+        let batch = read(AFTER, &mut launched("llama-server --parallel=4"));
+        assert_eq!(values(&batch, QUEUE), [0.0, 0.0, 0.0, 4.0]);
+        assert_eq!(values(&batch, KV), [2048.0, 8192.0, 0.0, 0.0, 404.0, 7788.0, 0.0]);
+        let batch = read(IDLE, &mut launched("llama-server -np 4"));
+        assert_eq!(values(&batch, KV), [2048.0, 8192.0, 0.0, 0.0, 0.0, 8192.0, 0.0], "never used");
+    }
+
+    #[test]
+    fn the_pool_is_known_only_where_the_layout_is() {
+        let unknown = read(LOAD, &mut Memory::default());
+        assert_eq!(values(&unknown, KV), [2048.0, -1.0, -2.0, 279.0, 0.0, -2.0, -1.0]);
+        assert_eq!(fact(&unknown, FactKey::KvLayout), None);
+        for line in ["llama-server -c 2048 -kvu -np 4", "llama-server --kv-unified"] {
+            let shared = read(LOAD, &mut launched(line));
+            let usage = 100.0 * 279.0 / 2048.0;
+            assert_eq!(values(&shared, KV), [2048.0, 2048.0, 279.0, 279.0, 0.0, 1769.0, usage]);
+            assert_eq!(fact(&shared, FactKey::KvLayout), Some("unified"));
+        }
+        // Slots that share 2048 tokens cannot hold 2400.
+        let full = LOAD[1].replace("\"n_prompt_tokens\":69", "\"n_prompt_tokens\":1130");
+        let split = read([LOAD[0], &full], &mut Memory::default());
+        assert_eq!(values(&split, KV), [2048.0, 8192.0, 8192.0, 2401.0, 0.0, 0.0, 100.0]);
+        let one = r#"[{"id":0,"n_ctx":4096,"is_processing":false}]"#;
+        assert_eq!(values(&read(["", one], &mut Memory::default()), KV)[..3], [4096.0, 4096.0, 0.0]);
+    }
+
+    #[test]
+    fn slots_alone_are_enough_to_see_who_runs() {
+        assert!(LlamaCpp.detect(SLOTS, LOAD[1]) && !LlamaCpp.detect(METRICS, LOAD[1]));
+        let batch = read(["", LOAD[1]], &mut Memory::default());
+        assert_eq!(values(&batch, QUEUE), [4.0, -1.0, -2.0, 4.0]);
+        assert_eq!(values(&batch, TOKENS), [-1.0; 4]);
+        assert_eq!(values(&batch, [Metric::KvLiveTokens]), [279.0]);
+        assert_eq!(super::super::hint("llama.cpp", Metric::GenerationTokens), Some("start it with --metrics"));
+    }
+
+    #[test]
+    fn without_slots_the_counters_are_taken_as_they_are() {
+        let mut memory = Memory::default();
+        let batch = read([LOAD[0], ""], &mut memory);
+        assert_eq!(values(&batch, TOKENS), [457.0, 200.0, 6.0, 457.0]);
+        assert_eq!(values(&batch, KV), [-2.0, -1.0, -2.0, -1.0, -2.0, -2.0, -1.0]);
+        // Once they had been added, one late answer must not look like tokens taken back.
+        let _ = read(LOAD, &mut memory);
+        let missing = read([LOAD_2[0], ""], &mut memory);
+        assert_eq!(reading(&missing, Metric::GenerationTokens), Some(Reading::Missing(Why::Failed)));
+        assert_eq!(values(&missing, [Metric::RequestsRunning, Metric::KvLiveTokens]), [4.0, -1.0]);
+        let last = (0..5).map(|_| values(&read([LOAD_2[0], ""], &mut memory), TOKENS)).last();
+        assert_eq!(last, Some(vec![458.0, 248.0, 7.0, 458.0]), "switched off");
+    }
+
+    #[test]
+    fn a_server_at_rest_is_not_asked_for_its_slots() {
+        let mut memory = launched("llama-server -np 4");
+        assert!(LlamaCpp.asks(SLOTS, AFTER[0], &memory), "never seen");
+        let first = read(AFTER, &mut memory);
+        assert!(!LlamaCpp.asks(SLOTS, AFTER[0], &memory), "it may want to sleep");
+        let again = read([AFTER[0], ""], &mut memory);
+        assert_eq!((values(&again, KV), values(&again, TOKENS)), (values(&first, KV), values(&first, TOKENS)));
+        let moved = AFTER[0].replace("n_decode_total 404", "n_decode_total 405");
+        assert!(LlamaCpp.asks(SLOTS, &moved, &memory), "something was computed since");
+        assert_eq!(
+            values(&read([&moved, ""], &mut memory), KV)[3..5],
+            [-1.0, -2.0],
+            "and what is not known is missing"
+        );
+        let waiting = AFTER[0].replace("requests_deferred 0", "requests_deferred 1");
+        assert!(LlamaCpp.asks(SLOTS, &waiting, &memory));
+    }
+
+    /// Shapes of 2024 and 2025, from the sources: an object instead of a list, a number for the state, no token count.
+    #[test]
+    fn slots_of_older_builds_assembled_from_their_sources() {
+        let slots = |fields: &str| {
+            format!(
+                r#"[{{"id":0,"id_task":7,"n_ctx":512,{fields},"prompt":"secret","next_token":{{"n_decoded":9}}}},{{"id":1,"id_task":-1,"n_ctx":512,{}}}]"#,
+                fields.replace('1', "0").replace("true", "false")
+            )
+        };
+        let metrics = "llamacpp:prompt_tokens_total 90\nllamacpp:tokens_predicted_total 10\nllamacpp:requests_processing 1\n\
+                       llamacpp:requests_deferred 0\nllamacpp:kv_cache_usage_ratio 0.125\nllamacpp:kv_cache_tokens 128\n";
+        for fields in [r#""state":1"#, r#""is_processing":true"#] {
+            let batch = read([metrics, &slots(fields)], &mut Memory::default());
+            assert_eq!(values(&batch, TOKENS), [90.0, 19.0, -1.0, -1.0], "{fields}");
+            assert_eq!(values(&batch, KV), [512.0, 1024.0, 512.0, -1.0, 0.0, 512.0, 50.0], "{fields}");
+            assert!(!format!("{batch:?}").contains("secret"));
+        }
+        let idle = metrics.replace("processing 1", "processing 0");
+        let batch = read([&idle, &slots(r#""is_processing":false"#)], &mut Memory::default());
+        assert_eq!(values(&batch, KV), [512.0, 1024.0, 0.0, 0.0, 128.0, 896.0, 0.0], "all of it is left over");
+    }
+
+    #[test]
+    fn what_props_and_adapters_say() {
+        for props in [asset!("b11434.props.json"), asset!("b11549.props.json")] {
+            assert!(LlamaCpp.detect(PROPS, props));
+            let mut batch = Batch::new(SourceId::Engine(0), Time(0), Batch::FOREVER);
+            LlamaCpp.extra(PROPS, props.as_bytes(), 0, &mut batch);
+            assert_eq!(values(&batch, [Metric::RequestsCap, Metric::MaxModelLen]), [4.0, 2048.0]);
+            let told = [FactKey::Model, FactKey::Version].map(|key| fact(&batch, key));
+            assert_eq!(told, [Some("gemma-3-270m-q4_k_m.gguf"), Some("b0-unknown")]);
+        }
+        let mut batch = Batch::new(SourceId::Engine(0), Time(0), Batch::FOREVER);
+        LlamaCpp.extra(PROPS, br#"{"model_alias":"org/chat:Q4","model_path":"/m/x.gguf"}"#, 0, &mut batch);
+        let loaded = br#"[{"id":0,"path":"/l/sql.gguf","scale":1.0},{"id":1,"path":"chat.gguf","scale":0.0}]"#;
+        LlamaCpp.extra(LORA, loaded, 0, &mut batch);
+        assert_eq!(
+            [FactKey::Model, FactKey::LoraLoaded].map(|key| fact(&batch, key)),
+            [Some("org/chat:Q4"), Some("sql.gguf,chat.gguf")]
+        );
+        assert_eq!(values(&batch, [Metric::LoraLoaded]), [2.0]);
+        let mut batch = Batch::new(SourceId::Engine(0), Time(0), Batch::FOREVER);
+        for answer in [&b""[..], b"[]", b"{}", b"<html>", b"{\"error\":{\"code\":501}}", b"\xff"] {
+            for path in SPEC.extras {
+                LlamaCpp.extra(path, answer, 0, &mut batch);
+            }
+            let text = String::from_utf8_lossy(answer);
+            assert!(SPEC.main.iter().all(|path| !LlamaCpp.detect(path, &text)), "{text}");
+        }
+        assert!(batch.samples.is_empty() && batch.facts.is_empty());
+    }
+}
