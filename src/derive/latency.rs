@@ -340,7 +340,7 @@ impl LogAxis {
 
     /// The axis from `lo` to `hi`, widened to at least a decade and to 1, 2 or 5 times a power of ten, so that
     /// it seldom changes.
-    fn around(lo: f64, hi: f64) -> Self {
+    pub(super) fn around(lo: f64, hi: f64) -> Self {
         let missing = (10.0 * lo / hi).max(1.0).sqrt();
         let down = nice_steps(lo / missing).0;
         let up = nice_steps(hi * missing).1;

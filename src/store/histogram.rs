@@ -208,6 +208,22 @@ impl HistogramSeries {
         at.0.checked_sub(self.epoch.0).map(|ms| u32::try_from(ms).unwrap_or(u32::MAX))
     }
 
+    /// Finite upper edges of the buckets.
+    pub const fn edges(&self) -> &Arc<[f64]> {
+        &self.edges
+    }
+
+    /// When the first interval begins of which anything is kept.
+    pub fn oldest(&self) -> Option<Time> {
+        let first = [&self.minutes, &self.full].into_iter().filter_map(|track| track.entries.front());
+        first.map(|e| self.epoch + u64::from(e.from)).min()
+    }
+
+    /// When the first interval begins that is kept by itself and not as a part of its minute.
+    pub fn full_rate_from(&self) -> Option<Time> {
+        self.full.entries.front().map(|e| self.epoch + u64::from(e.from))
+    }
+
     /// The intervals whose scrape lies in the window, oldest first; minutes where the full rate is gone.
     pub fn intervals(&self, window: Window) -> impl Iterator<Item = Interval<'_>> {
         let start = self.offset(window.start);

@@ -290,6 +290,11 @@ impl Series {
         }
     }
 
+    /// Time of the oldest point that is kept by itself and not as a part of its minute.
+    pub fn full_rate_from(&self) -> Option<Time> {
+        self.points.front().map(|p| self.epoch + u64::from(p.at))
+    }
+
     /// Smallest and largest value in the window.
     pub fn extremes(&self, window: Window) -> Option<(f64, f64)> {
         let (start, end) = self.offsets(window)?;
