@@ -20,6 +20,10 @@ const FRAMED: u16 = 7;
 /// Rows of eight GPUs with title and head.
 const EIGHT_GPUS: u16 = 10;
 
+/// Height that a plot in the grid should have, and rows that strip and table take beside the plots.
+const PLOT: u16 = 12;
+const AROUND: u16 = 16;
+
 /// The pane that is a strip over the full width, as high as there are GPUs.
 const STRIP: &str = "gpu_strip";
 /// The panes side by side at the bottom of the grid: words and a table, which share no time axis.
@@ -171,14 +175,23 @@ impl Plan {
         }
     }
 
+    /// All panes, or where they do not fit: the page of plots that the focus belongs to, and tabs.
     fn grid(&mut self, mut rest: Rect, wish: &Wish, panes: &[PaneSpec]) {
+        let plots = plots(panes);
+        let rows = (rest.height.saturating_sub(AROUND) / PLOT).max(2);
+        let page = usize::from(rows) * 2;
+        if plots.len() > page {
+            self.tabs = top(&mut rest, 1);
+        }
         self.strip(&mut rest, wish, panes);
         let below: Vec<_> = panes_below(panes).collect();
         let below_area = if below.is_empty() { 0 } else { (rest.height / 4).max(7) };
         let below_area = bottom(&mut rest, below_area);
-        let plots = plots(panes);
-        let rows = u16::try_from(plots.len().div_ceil(2)).unwrap_or(u16::MAX);
-        for (i, pair) in (0_u16..).zip(plots.chunks(2)) {
+        let mut pages = plots.chunks(page);
+        let shown = pages.find(|page| page.contains(&wish.focus)).or_else(|| plots.chunks(page).next());
+        let shown = shown.unwrap_or_default();
+        let rows = u16::try_from(shown.len().div_ceil(2)).unwrap_or(u16::MAX);
+        for (i, pair) in (0_u16..).zip(shown.chunks(2)) {
             let height = rest.height / (rows - i);
             let area = top(&mut rest, height);
             self.row(pair, area);
@@ -259,6 +272,18 @@ mod tests {
         assert_eq!(shown(&Plan::make(&wish(40, 8), &SEVEN)), [2]);
         let small = Plan::make(&wish(39, 8), &SEVEN);
         assert!(small.slots.is_empty() && small.numbers == Rect::new(0, 0, 39, 8));
+    }
+
+    #[test]
+    fn plots_that_do_not_fit_have_a_page_of_their_own() {
+        let mut eight = SEVEN.to_vec();
+        eight.push(spec("concurrency"));
+        let plan = |focus, height| Plan::make(&Wish { focus, ..wish(140, height) }, &eight);
+        assert_eq!(shown(&plan(2, 45)), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(shown(&plan(7, 45)), [0, 7, 5, 6]);
+        assert_eq!((plan(7, 45).tabs.height, plan(7, 45).slots[1].area.width), (1, 140));
+        assert_eq!(shown(&plan(7, 60)), [0, 1, 2, 3, 4, 7, 5, 6], "three rows");
+        assert!(plan(7, 60).tabs.is_empty(), "all is on screen");
     }
 
     #[test]

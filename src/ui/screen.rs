@@ -17,9 +17,6 @@ use super::panes;
 use super::text::to_ascii;
 use super::theme::Theme;
 
-/// The pane that the cursor belongs to.
-const HEAT_MAP: &str = "latency";
-
 /// The screen.
 pub struct Screen {
     theme: Theme,
@@ -37,11 +34,13 @@ impl Screen {
         Self { theme, specs, panes, chrome: Chrome::default(), wish: None, plan: Plan::default() }
     }
 
-    /// Columns and rows of the heat map, when it is on screen.
+    /// Columns and rows that the cursor moves on: those of the pane in focus, else of the first on screen
+    /// that has any.
     pub fn cursor_range(&self) -> Option<(u16, u16)> {
-        let slot = self.plan.slots.iter().find(|slot| self.specs[slot.pane].id == HEAT_MAP)?;
-        let map = panes::heat_map(slot.inside);
-        Some((map.width, map.height))
+        let focus = self.wish.map(|wish| wish.focus);
+        let focused = self.plan.slots.iter().filter(|slot| Some(slot.pane) == focus);
+        let mut slots = focused.chain(&self.plan.slots);
+        slots.find_map(|slot| panes::cursor_range(self.specs[slot.pane].id, slot.inside))
     }
 
     /// Copies everything that will be drawn on `area`. `words` are notices from outside the store.

@@ -1,7 +1,7 @@
 //! Latency over time: where requests spend it (heat map), and the quantiles that n allows, with the
 //! interval that certainly holds them.
 
-mod words;
+pub(super) mod words;
 
 use std::fmt::{self, Write};
 use std::ops::RangeInclusive;

@@ -1,6 +1,7 @@
 //! The panes: one file each, registered in [`PANES`].
 
 mod clocks;
+mod concurrency;
 mod gpu_strip;
 mod latency;
 pub mod notice;
@@ -10,10 +11,28 @@ mod row;
 mod signals;
 mod sm_dram;
 
+use ratatui::layout::Rect;
+
 use super::pane::PaneSpec;
 
-pub(super) use latency::plot as heat_map;
-
 /// Every pane, in the order of the tabs.
-pub const PANES: &[PaneSpec] =
-    &[gpu_strip::SPEC, sm_dram::SPEC, latency::SPEC, clocks::SPEC, queue_kv::SPEC, signals::SPEC, processes::SPEC];
+pub const PANES: &[PaneSpec] = &[
+    gpu_strip::SPEC,
+    sm_dram::SPEC,
+    latency::SPEC,
+    clocks::SPEC,
+    queue_kv::SPEC,
+    signals::SPEC,
+    processes::SPEC,
+    concurrency::SPEC,
+];
+
+/// Columns and rows that a cursor moves on in the pane `id`, whose inside is `area`; most panes have none.
+pub(super) fn cursor_range(id: &str, area: Rect) -> Option<(u16, u16)> {
+    if id == latency::SPEC.id {
+        let map = latency::plot(area);
+        Some((map.width, map.height))
+    } else {
+        (id == concurrency::SPEC.id).then(|| concurrency::grid(area))
+    }
+}

@@ -7,7 +7,7 @@ use crate::model::{Metric, Reading};
 use crate::ui::units::{Seconds, Span};
 
 /// Name of a latency.
-pub(super) const fn name(metric: Metric) -> &'static str {
+pub(in crate::ui::panes) const fn name(metric: Metric) -> &'static str {
     match metric {
         Metric::Ttft => "TTFT",
         Metric::Itl => "ITL",
@@ -18,7 +18,7 @@ pub(super) const fn name(metric: Metric) -> &'static str {
 }
 
 /// What is measured, in one line.
-pub(super) const fn definition(metric: Metric) -> &'static str {
+pub(in crate::ui::panes) const fn definition(metric: Metric) -> &'static str {
     match metric {
         Metric::Ttft => "time to first token: from arrival at the engine to the first token",
         Metric::Itl => "inter-token latency: between output events, all requests pooled",
@@ -29,7 +29,7 @@ pub(super) const fn definition(metric: Metric) -> &'static str {
 }
 
 /// What a histogram counts.
-pub(super) const fn observations(metric: Metric) -> &'static str {
+pub(in crate::ui::panes) const fn observations(metric: Metric) -> &'static str {
     match metric {
         Metric::Itl => "events",
         _ => "requests",
@@ -41,10 +41,10 @@ fn seconds(value: f64) -> Seconds {
 }
 
 /// "P99 780 ms (750 ms–1.00 s)", "P99 < 10.0 ms" in the first bucket, "P99 > 80.0 s" above the last edge.
-pub(super) struct Bounded<'a> {
-    pub(super) q: f64,
-    pub(super) quantile: Quantile,
-    pub(super) edges: &'a [f64],
+pub(in crate::ui::panes) struct Bounded<'a> {
+    pub(in crate::ui::panes) q: f64,
+    pub(in crate::ui::panes) quantile: Quantile,
+    pub(in crate::ui::panes) edges: &'a [f64],
 }
 
 impl Display for Bounded<'_> {
