@@ -47,7 +47,7 @@ const COLUMN: u16 = 7;
 /// Most columns: the hour that is kept scrape by scrape.
 const MOST: u16 = 60;
 /// From here on up the ramp is so light that text on it must be dark.
-const LIGHT: f32 = 0.5;
+const LIGHT: f32 = 0.4;
 
 /// What is drawn.
 #[derive(Debug, Default)]
@@ -133,7 +133,7 @@ impl Pane for Concurrency {
         picture.draw(buf);
         picture.draw_labels(buf, &parts);
         picture.draw_times(buf, &parts, context);
-        put(buf, parts.head, (0, 0), dim, format_args!("{}. {}", caveat(metric), definition(metric)));
+        put(buf, parts.head, (0, 0), dim, format_args!("{}; {}", caveat(metric), definition(metric)));
         match context.view.cursor.filter(|_| context.focused) {
             Some(cursor) => picture.draw_cursor(buf, parts.legend, cursor),
             None => picture.draw_legend(buf, parts.legend),
