@@ -7,9 +7,15 @@
 
 pub mod buckets;
 pub mod llamacpp;
+pub mod lorax;
+pub mod openai;
 pub mod progress;
 pub mod promtext;
+pub mod sglang;
 pub mod table;
+#[cfg(test)]
+mod testing;
+pub mod tgi;
 pub mod vllm;
 
 use std::collections::BTreeMap;
@@ -63,7 +69,9 @@ impl<'a> Answers<'a> {
 #[derive(Debug, Default)]
 pub struct Memory {
     totals: BTreeMap<Metric, progress::Total>,
+    settled: BTreeMap<Metric, progress::Settled>,
     llama: llamacpp::Known,
+}
 }
 
 impl Memory {
@@ -87,6 +95,11 @@ impl Memory {
     pub fn launched(&mut self, words: &[String]) {
         self.llama.launched(words);
     }
+
+    /// A total that is the difference of two counters. See [`progress::Settled`].
+    pub fn settled(&mut self, metric: Metric, witness: f64, difference: f64) -> f64 {
+        self.settled.entry(metric).or_default().step(witness, difference)
+    }
 }
 
 /// Reads one engine's metrics.
@@ -107,6 +120,13 @@ pub trait Adapter: Sync {
         true
     }
 
+    /// The path among [`AdapterSpec::extras`] that makes this one, which comes after it, needless once it
+    /// has been answered.
+    fn stands_in(&self, path: &str) -> Option<&'static str> {
+        let _ = path;
+        None
+    }
+
     /// Adds what the answer to one of [`AdapterSpec::extras`] says. An answer that cannot be read adds nothing.
     fn extra(&self, path: &str, answer: &[u8], engine: u8, batch: &mut Batch) {
         let _ = (path, answer, engine, batch);
@@ -120,7 +140,8 @@ impl fmt::Debug for dyn Adapter {
 }
 
 /// Every engine warptop can read. One that passes on another one's names comes before it.
-pub const ADAPTERS: &[&dyn Adapter] = &[&vllm::Vllm, &llamacpp::LlamaCpp];
+pub const ADAPTERS: &[&dyn Adapter] =
+    &[&vllm::Vllm, &sglang::Sglang, &tgi::Tgi, &lorax::Lorax, &llamacpp::LlamaCpp];
 
 /// The adapter that knows this answer to `path`.
 pub fn detect(path: &str, answer: &str) -> Option<&'static dyn Adapter> {

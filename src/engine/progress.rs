@@ -47,6 +47,29 @@ fn last_digit(counted: f64) -> f64 {
     if counted < 1e6 { 0.0 } else { 10_f64.powf(counted.log10().floor() - 5.0) }
 }
 
+/// A total that is the difference of two counters, which an engine moves one after the other: a scrape
+/// between the two reads too much. What two readings in a row say counts, and it never steps back, unless
+/// the witness, a counter of the same engine, falls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settled {
+    witness: f64,
+    last: Option<f64>,
+    total: f64,
+}
+
+impl Settled {
+    /// The total after this reading.
+    pub fn step(&mut self, witness: f64, difference: f64) -> f64 {
+        self.total = match self.last {
+            Some(last) if witness >= self.witness => self.total.max(difference.min(last)),
+            _ => difference,
+        };
+        self.witness = witness;
+        self.last = Some(difference);
+        self.total
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +127,14 @@ mod tests {
             truth += 200.0;
         }
         assert!((last - truth).abs() <= 1200.0, "{last} for {truth}");
+    }
+
+    #[test]
+    fn a_difference_counts_when_two_readings_say_it() {
+        let mut settled = Settled::default();
+        let mut of = |witness, more| settled.step(witness, more) as u32;
+        assert_eq!([of(100.0, 0.0), of(150.0, 50.0), of(150.0, 0.0)], [0, 0, 0], "read in between");
+        assert_eq!([of(200.0, 30.0), of(200.0, 40.0), of(250.0, 40.0)], [0, 30, 40]);
+        assert_eq!([of(10.0, 0.0), of(20.0, 0.0)], [0, 0], "restarted");
     }
 }

@@ -7,7 +7,7 @@
 //! - Series that differ only in a label of [`Table::same`] are one series: the greatest value counts (API
 //!   servers with a `pid` each, most of them at 0; tensor-parallel ranks that all tell the same).
 //! - Series that differ in any other label are parts of a whole: their counts and buckets are added; a
-//!   share is joined as its row says.
+//!   share is joined as its row says. So are rows of one age that mean the same metric: parts under names of their own.
 //! - [`Table::ranks`] names the labels that stand for a replica. When the set of replicas changes, totals
 //!   do not continue: [`Found::emit`] tells the set as [`FactKey::Ranks`].
 //!
@@ -33,10 +33,10 @@ pub enum Join {
 /// A row: a name (after the prefix) and what it means.
 #[derive(Clone, Copy, Debug)]
 pub struct Scalar {
-    name: &'static str,
-    metric: Metric,
+    pub(super) name: &'static str,
+    pub(super) metric: Metric,
     age: u8,
-    only: Option<(&'static str, &'static str)>,
+    pub(super) only: Option<(&'static str, &'static str)>,
     times: f64,
     join: Join,
 }
@@ -79,13 +79,20 @@ pub struct Histogram {
     pub(super) name: &'static str,
     pub(super) metric: Metric,
     pub(super) age: u8,
+    pub(super) only: Option<(&'static str, &'static str)>,
     times: f64,
 }
 
 impl Histogram {
     /// A histogram in the metric's unit.
     pub const fn of(name: &'static str, metric: Metric) -> Self {
-        Self { name, metric, age: 0, times: 1.0 }
+        Self { name, metric, age: 0, only: None, times: 1.0 }
+    }
+
+    /// See [`Scalar::only`].
+    #[must_use]
+    pub const fn only(self, label: &'static str, value: &'static str) -> Self {
+        Self { only: Some((label, value)), ..self }
     }
 
     /// See [`Scalar::aged`].
@@ -143,8 +150,8 @@ pub struct Found<'a> {
     ranks: Vec<Cow<'a, str>>,
     models: Vec<Cow<'a, str>>,
     start: Option<f64>,
-    /// The histogram of the line before: its buckets stand together.
-    last: (String, Option<Histogram>),
+    /// Name of the histogram of the line before, whose buckets stand together, and its first row.
+    last: (String, Option<usize>),
     bad_lines: usize,
 }
 
@@ -198,7 +205,7 @@ impl<'a> Found<'a> {
             return;
         };
         for row in self.table.scalars.iter().filter(|row| row.name == name) {
-            if row.only.is_none_or(|(label, value)| sample.label(label) == value) {
+            if chosen(row.only, sample) {
                 self.take_scalar(row, sample);
             }
         }
@@ -213,20 +220,22 @@ impl<'a> Found<'a> {
         let labels = self.labels(sample);
         let value = sample.value * row.times;
         let series = Series { rank: labels.rank, value, join: row.join };
-        let known = self.scalars.entry((row.metric, row.age, labels.key)).or_insert(series);
+        let key = labels.key.wrapping_add(fingerprint(row.name, 0));
+        let known = self.scalars.entry((row.metric, row.age, key)).or_insert(series);
         known.value = known.value.max(value);
     }
 
-    fn histogram(&mut self, base: &str) -> Option<Histogram> {
+    fn histogram(&mut self, base: &str, sample: &Sample<'_>) -> Option<Histogram> {
         if self.last.0 != base {
-            let known = self.table.histograms.iter().find(|row| row.name == base);
-            self.last = (base.to_owned(), known.copied());
+            let first = self.table.histograms.iter().position(|row| row.name == base);
+            self.last = (base.to_owned(), first);
         }
-        self.last.1
+        let rows = self.table.histograms.get(self.last.1?..)?;
+        rows.iter().find(|row| row.name == base && chosen(row.only, sample)).copied()
     }
 
     fn take_bucket(&mut self, base: &str, sample: &Sample<'a>) {
-        let Some(row) = self.histogram(base) else { return };
+        let Some(row) = self.histogram(base, sample) else { return };
         let labels = self.labels(sample);
         let Some(edge) = labels.edge.and_then(|edge| edge.parse::<f64>().ok()) else { return };
         let buckets = self.histograms.entry((row.metric, row.age, labels.key)).or_default();
@@ -234,7 +243,7 @@ impl<'a> Found<'a> {
     }
 
     fn take_sum(&mut self, base: &str, sample: &Sample<'a>) {
-        let Some(row) = self.histogram(base) else { return };
+        let Some(row) = self.histogram(base, sample) else { return };
         let key = self.labels(sample).key;
         let buckets = self.histograms.entry((row.metric, row.age, key)).or_default();
         buckets.sum = greater(buckets.sum, Some(sample.value * row.times));
@@ -280,6 +289,11 @@ impl<'a> Found<'a> {
         all.filter(move |((_, age, _), _)| Some(*age) == newest).map(|((_, _, key), series)| (*key, series))
     }
 
+    /// Age of the name under which a metric's newest series come.
+    pub fn age(&self, metric: Metric) -> Option<u8> {
+        self.scalars.range((metric, 0, 0)..=(metric, u8::MAX, u64::MAX)).next().map(|((_, age, _), _)| *age)
+    }
+
     /// The value of a metric over all its parts.
     pub fn value(&self, metric: Metric) -> Option<f64> {
         self.newest(metric)
@@ -289,6 +303,14 @@ impl<'a> Found<'a> {
                 Series { value, ..a }
             })
             .map(|whole| whole.value)
+    }
+
+    /// How many observations a histogram holds over all its parts, under its newest name.
+    pub fn observations(&self, metric: Metric) -> Option<f64> {
+        let mut all = self.histograms.range((metric, 0, 0)..=(metric, u8::MAX, u64::MAX)).peekable();
+        let newest = all.peek().map(|((_, age, _), _)| *age)?;
+        let whole = |buckets: &Buckets| buckets.counts.iter().map(|(_, count)| *count).reduce(f64::max);
+        all.take_while(|((_, age, _), _)| *age == newest).map(|(_, buckets)| whole(buckets)).sum()
     }
 
     /// The models that the labels name.
@@ -355,6 +377,11 @@ fn offer(batch: &mut Batch, subject: Subject, metric: Metric, reading: Reading) 
     }
 }
 
+/// Whether a row that is only for one value of a label is for this line.
+fn chosen(only: Option<(&str, &str)>, sample: &Sample<'_>) -> bool {
+    only.is_none_or(|(label, value)| sample.label(label) == value)
+}
+
 /// The greater one of two values that may be absent.
 pub fn greater(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     a.into_iter().chain(b).reduce(f64::max)
@@ -379,8 +406,14 @@ mod tests {
             Scalar::of("len_sum", Metric::PromptTokens),
             Scalar::of("hits", Metric::PrefixHits),
             Scalar::of("old_hits", Metric::PrefixHits).aged(1),
+            Scalar::of("queue_a", Metric::RequestsWaiting),
+            Scalar::of("queue_b", Metric::RequestsWaiting),
         ],
-        histograms: &[Histogram::of("e2e_ms", Metric::E2e).times(1e-3)],
+        histograms: &[
+            Histogram::of("e2e_ms", Metric::E2e).times(1e-3),
+            Histogram::of("stage", Metric::PrefillTime).only("stage", "prefill"),
+            Histogram::of("stage", Metric::DecodeTime).only("stage", "decode"),
+        ],
         same: &["tp"],
         ranks: &["dp", "worker"],
         model: &["model"],
@@ -418,6 +451,27 @@ mod tests {
         assert_eq!(value(&batch, Metric::WaitingPaused), Some(Reading::Value(2.0)));
         assert_eq!(value(&batch, Metric::PromptTokens), Some(Reading::Value(40.0)));
         assert_eq!(value(&read("x:old_hits 9\n"), Metric::PrefixHits), Some(Reading::Value(9.0)));
+    }
+
+    #[test]
+    fn names_of_one_age_are_parts_and_each_part_is_told_once() {
+        let batch =
+            read("x:queue_a{dp=\"0\",tp=\"0\"} 3\nx:queue_a{dp=\"0\",tp=\"1\"} 3\nx:queue_b{dp=\"0\",tp=\"0\"} 3\n");
+        assert_eq!(value(&batch, Metric::RequestsWaiting), Some(Reading::Value(6.0)));
+        let found = Found::read(&TABLE, Exposition::new("x:old_hits 9\n"), |_| {});
+        assert_eq!((found.age(Metric::PrefixHits), found.age(Metric::KvUsage)), (Some(1), None));
+    }
+
+    #[test]
+    fn a_label_chooses_among_histograms_of_one_name() {
+        let stage = |name: &str, n: u8| {
+            format!(
+                "x:stage_bucket{{stage=\"{name}\",le=\"1\"}} {n}\nx:stage_bucket{{stage=\"{name}\",le=\"+Inf\"}} {n}\n"
+            )
+        };
+        let batch = read(&(stage("queue", 1) + &stage("decode", 2) + &stage("prefill", 3)));
+        let counts: Vec<_> = batch.histograms.iter().map(|h| (h.metric, h.cumulative[0])).collect();
+        assert_eq!(counts, [(Metric::PrefillTime, 3.0), (Metric::DecodeTime, 2.0)]);
     }
 
     #[test]

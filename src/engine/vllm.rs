@@ -123,7 +123,7 @@ impl Adapter for Vllm {
                     batch.fact(subject, FactKey::Version, &version);
                 }
             }
-            MODELS => models(answer, subject, batch),
+            MODELS => super::openai::models(answer, subject, batch),
             _ => {}
         }
     }
@@ -136,31 +136,6 @@ fn version(answer: &[u8]) -> Option<String> {
         version: String,
     }
     serde_json::from_slice::<Answer>(answer).ok().map(|a| a.version).filter(|v| !v.is_empty())
-}
-
-/// Of the answer to `/v1/models`: the longest context, tokens, and the adapters, which have a parent and no
-/// length of their own.
-fn models(answer: &[u8], subject: Subject, batch: &mut Batch) {
-    #[derive(Deserialize)]
-    struct Answer {
-        data: Vec<Model>,
-    }
-    #[derive(Deserialize)]
-    struct Model {
-        #[serde(default)]
-        id: String,
-        parent: Option<String>,
-        max_model_len: Option<f64>,
-    }
-    let Ok(Answer { data }) = serde_json::from_slice::<Answer>(answer) else { return };
-    if let Some(length) = data.iter().find_map(|m| m.max_model_len) {
-        batch.push(subject, Metric::MaxModelLen, length);
-    }
-    let adapters: Vec<_> = data.iter().filter(|m| m.parent.is_some() && !m.id.is_empty()).map(|m| &*m.id).collect();
-    if !adapters.is_empty() {
-        batch.fact(subject, FactKey::LoraLoaded, &adapters.join(","));
-        batch.push(subject, Metric::LoraLoaded, adapters.len() as f64);
-    }
 }
 
 /// The KV pools of the ranks.

@@ -149,6 +149,8 @@ pub enum FactKey {
     KvBytesSource,
     /// Engine: where `requests_cap` comes from.
     RequestsCapSource,
+    /// Engine: what its time per output token counts in that ours leaves out; not told where it is ours.
+    TpotSource,
     /// Engine: LoRA adapters in GPU memory or known to it, `"sql,chat"`.
     LoraLoaded,
     /// Engine: LoRA adapters that running requests use.

@@ -275,12 +275,18 @@ impl Watch {
         self.extra_tries = self.extra_tries.saturating_sub(1);
         self.extras_due = self.batch.at + EXTRAS_MS;
         let mut news = Batch::new(self.extras.source, self.batch.at, self.extras.valid_ms);
-        let mut all = true;
+        let (mut all, mut answered) = (true, Vec::new());
         for path in adapter.spec().extras {
+            if adapter.stands_in(path).is_some_and(|better| answered.contains(&better)) {
+                continue;
+            }
             let url = self.endpoint.url(path);
             let read = scrape::get(&self.net.client, url, self.net.timing.timeout, &mut self.body).await;
             match read {
-                Ok(()) => adapter.extra(path, &self.body, self.index, &mut news),
+                Ok(()) => {
+                    answered.push(*path);
+                    adapter.extra(path, &self.body, self.index, &mut news);
+                }
                 // A path that the engine lacks has nothing to say.
                 Err(trouble) => all &= !trouble.is_final(),
             }
