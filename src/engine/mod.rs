@@ -72,7 +72,6 @@ pub struct Memory {
     settled: BTreeMap<Metric, progress::Settled>,
     llama: llamacpp::Known,
 }
-}
 
 impl Memory {
     /// The total of a counter that moves only when a request ends, and what requests under way have done so
@@ -89,6 +88,7 @@ impl Memory {
     /// Forgets all totals: they start anew from the counters.
     pub fn forget_totals(&mut self) {
         self.totals.clear();
+        self.settled.clear();
     }
 
     /// The command line of the engine's process, where it is known.

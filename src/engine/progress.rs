@@ -51,7 +51,7 @@ fn last_digit(counted: f64) -> f64 {
 /// between the two reads too much. What two readings in a row say counts, and it never steps back, unless
 /// the witness, a counter of the same engine, falls.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Settled {
+pub(super) struct Settled {
     witness: f64,
     last: Option<f64>,
     total: f64,
@@ -59,7 +59,7 @@ pub struct Settled {
 
 impl Settled {
     /// The total after this reading.
-    pub fn step(&mut self, witness: f64, difference: f64) -> f64 {
+    pub(super) fn step(&mut self, witness: f64, difference: f64) -> f64 {
         self.total = match self.last {
             Some(last) if witness >= self.witness => self.total.max(difference.min(last)),
             _ => difference,
