@@ -140,8 +140,7 @@ impl fmt::Debug for dyn Adapter {
 }
 
 /// Every engine warptop can read. One that passes on another one's names comes before it.
-pub const ADAPTERS: &[&dyn Adapter] =
-    &[&vllm::Vllm, &sglang::Sglang, &tgi::Tgi, &lorax::Lorax, &llamacpp::LlamaCpp];
+pub const ADAPTERS: &[&dyn Adapter] = &[&vllm::Vllm, &sglang::Sglang, &tgi::Tgi, &lorax::Lorax, &llamacpp::LlamaCpp];
 
 /// The adapter that knows this answer to `path`.
 pub fn detect(path: &str, answer: &str) -> Option<&'static dyn Adapter> {
