@@ -8,6 +8,7 @@
 pub mod buckets;
 pub mod llamacpp;
 pub mod lorax;
+pub mod ollama;
 pub mod openai;
 pub mod progress;
 pub mod promtext;
@@ -16,6 +17,8 @@ pub mod table;
 #[cfg(test)]
 mod testing;
 pub mod tgi;
+pub mod triton;
+pub mod trtllm;
 pub mod vllm;
 
 use std::collections::BTreeMap;
@@ -140,7 +143,16 @@ impl fmt::Debug for dyn Adapter {
 }
 
 /// Every engine warptop can read. One that passes on another one's names comes before it.
-pub const ADAPTERS: &[&dyn Adapter] = &[&vllm::Vllm, &sglang::Sglang, &tgi::Tgi, &lorax::Lorax, &llamacpp::LlamaCpp];
+pub const ADAPTERS: &[&dyn Adapter] = &[
+    &triton::Triton,
+    &vllm::Vllm,
+    &sglang::Sglang,
+    &tgi::Tgi,
+    &lorax::Lorax,
+    &llamacpp::LlamaCpp,
+    &trtllm::TrtLlm,
+    &ollama::Ollama,
+];
 
 /// The adapter that knows this answer to `path`.
 pub fn detect(path: &str, answer: &str) -> Option<&'static dyn Adapter> {

@@ -139,6 +139,8 @@ pub enum FactKey {
     Version,
     /// Engine: model it serves.
     Model,
+    /// Engine: models in memory, each with its size, share on GPUs, context and when it goes.
+    Loaded,
     /// Engine: ids of its processes on this host, `"12,40"`, the listening one first.
     Pids,
     /// Engine: data-parallel ranks, models or workers that its figures are added up from, `"0,1"`.

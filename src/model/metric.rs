@@ -253,6 +253,12 @@ metrics! {
     LoraRunning = "lora_running", Engine, Gauge, Count;
     /// LoRA adapters that waiting requests want.
     LoraWaiting = "lora_waiting", Engine, Gauge, Count;
+    /// Models in memory, of engines that load and unload them.
+    ModelsLoaded = "models_loaded", Engine, Gauge, Count;
+    /// Memory that these models take, KV included.
+    ModelBytes = "model_bytes", Engine, Gauge, Bytes;
+    /// The part of that memory which is on GPUs.
+    ModelGpuBytes = "model_gpu_bytes", Engine, Gauge, Bytes;
     /// When the engine's process started, Unix seconds.
     EngineStart = "engine_start_s", Engine, Gauge, Seconds;
     /// Time to first token.

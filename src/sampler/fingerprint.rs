@@ -46,7 +46,8 @@ pub(super) async fn recognise(
     Err(first.unwrap_or(Trouble::Broken))
 }
 
-/// An engine may be recognised by a path that is not the one to read: it is asked for that one.
+/// An engine may be recognised by a path that is not the one to read, and must not be: it is asked for that
+/// one. Where it lacks it nothing is read, but the engine is known.
 async fn settle(
     client: &Client,
     endpoint: &Endpoint,
@@ -56,6 +57,8 @@ async fn settle(
 ) -> Result<Recognised, Trouble> {
     let main = found.adapter.spec().main;
     let Some(&best) = main.first().filter(|_| !main.contains(&found.path)) else { return Ok(found) };
-    scrape::get(client, endpoint.url(best), limit, body).await?;
+    if scrape::get(client, endpoint.url(best), limit, body).await.is_err() {
+        body.clear();
+    }
     Ok(Recognised { path: best, ..found })
 }
