@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
@@ -17,7 +18,10 @@ use crate::model::{Clock, SystemClock};
 use crate::recording::{Output, RecordError};
 use crate::runtime::{self, Fault, Inputs, Program, Session, SnapshotError};
 use crate::sampler::Options;
+use crate::sampler::access::{Access, AuthFile, TOKEN_VARIABLE, Token};
+use crate::sampler::engines::Timing;
 use crate::sampler::replay::Input as Recorded;
+use crate::sampler::tls::Authorities;
 use crate::store::Retention;
 use crate::term::{self, caps, input};
 
@@ -25,7 +29,13 @@ use crate::term::{self, caps, input};
 /// longer meaningful.
 const INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
+/// Shortest and longest period and time-out of engines.
+const ENGINE_TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_mins(1));
+
 const AFTER_HELP: &str = "\
+Keys for engines are read from WARPTOP_ENGINE_TOKEN (a bearer token for the engines given with --engine)
+and from the file of --engine-auth, never from the command line.
+
 Exit codes: 0 ok, 1 error, 2 usage (also: no terminal to draw on), 130 ended by a signal.
 warptop only looks: it sets nothing on a GPU and opens no port.";
 
@@ -62,6 +72,8 @@ enum Command {
         /// How long, e.g. 90s, 10min or 2h; until Ctrl-C when left out
         #[arg(long, value_name = "TIME", value_parser = parse_duration)]
         duration: Option<Duration>,
+        #[command(flatten)]
+        sources: Sources,
     },
     /// One reading, for scripts
     Snapshot(SnapshotArgs),
@@ -81,19 +93,33 @@ struct SnapshotArgs {
     /// Seconds that means, rates and quantiles are taken over [default: 10; this machine: 1.5]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     window: Option<f64>,
+    #[command(flatten)]
+    sources: Sources,
 }
 
-/// What is read.
-#[derive(Debug, Args)]
+/// What is read: options of the commands that read this machine.
+#[derive(Clone, Debug, Default, Args)]
 struct Sources {
-    /// Base URL of a serving engine, e.g. http://127.0.0.1:8000; may be given several times
-    #[arg(long = "engine", value_name = "URL", global = true)]
+    /// Base URL of a serving engine, e.g. http://127.0.0.1:8000 or https://gateway/llm/a; repeatable
+    #[arg(long = "engine", value_name = "URL")]
     engines: Vec<String>,
     /// Do not look for engines on this host
-    #[arg(long, global = true)]
+    #[arg(long)]
     no_discover: bool,
+    /// Keys: lines of 'URL-PREFIX bearer TOKEN' or 'URL-PREFIX Header-Name: value', readable by you only
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(|path| AuthFile::read(&path)))]
+    engine_auth: Option<AuthFile>,
+    /// Certificates (PEM) of authorities to trust besides this system's, for https
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(|path| Authorities::read(&path)))]
+    engine_ca: Option<Authorities>,
+    /// Period of reading engines, 100ms to 60s [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = parse_engine_time)]
+    engine_interval: Option<Duration>,
+    /// Longest wait for an engine's answer, 100ms to 60s [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = parse_engine_time)]
+    engine_timeout: Option<Duration>,
     /// Period of the fast GPU readings, 100ms to 10s [default: 250ms]
-    #[arg(long, value_name = "TIME", global = true, value_parser = parse_interval)]
+    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
     interval: Option<Duration>,
 }
 
@@ -128,18 +154,49 @@ impl Sources {
         self.interval.unwrap_or(Duration::from_millis(250))
     }
 
-    fn options(&self) -> Options {
-        Options { engine_urls: self.engines.clone(), discover: !self.no_discover, nvml_library: None }
+    fn options(&self) -> Result<Options, Failure> {
+        let token = std::env::var_os(TOKEN_VARIABLE).unwrap_or_default();
+        let token = Token::parse(&token.to_string_lossy()).map_err(|error| Failure::Usage(error.to_string()))?;
+        Ok(Options {
+            engine_urls: self.engines.clone(),
+            discover: !self.no_discover,
+            access: Access { token, file: self.engine_auth.clone().unwrap_or_default() },
+            authorities: self.engine_ca.clone().unwrap_or_default(),
+            timing: Timing {
+                period: self.engine_interval.unwrap_or(Timing::DEFAULT.period),
+                timeout: self.engine_timeout.unwrap_or(Timing::DEFAULT.timeout),
+                ..Timing::DEFAULT
+            },
+            nvml_library: None,
+        })
+    }
+
+    /// Adds what was written before the command: `warptop --engine URL record`.
+    fn or(mut self, before: &Self) -> Self {
+        self.engines.splice(..0, before.engines.iter().cloned());
+        Self {
+            no_discover: self.no_discover || before.no_discover,
+            engine_auth: self.engine_auth.or_else(|| before.engine_auth.clone()),
+            engine_ca: self.engine_ca.or_else(|| before.engine_ca.clone()),
+            engine_interval: self.engine_interval.or(before.engine_interval),
+            engine_timeout: self.engine_timeout.or(before.engine_timeout),
+            interval: self.interval.or(before.interval),
+            engines: self.engines,
+        }
     }
 
     /// The first option that says what to read, if any was given.
     fn given(&self) -> Option<&'static str> {
-        match self {
-            Self { engines, .. } if !engines.is_empty() => Some("--engine"),
-            Self { no_discover: true, .. } => Some("--no-discover"),
-            Self { interval: Some(_), .. } => Some("--interval"),
-            _ => None,
-        }
+        let given = [
+            (!self.engines.is_empty(), "--engine"),
+            (self.no_discover, "--no-discover"),
+            (self.engine_auth.is_some(), "--engine-auth"),
+            (self.engine_ca.is_some(), "--engine-ca"),
+            (self.engine_interval.is_some(), "--engine-interval"),
+            (self.engine_timeout.is_some(), "--engine-timeout"),
+            (self.interval.is_some(), "--interval"),
+        ];
+        given.into_iter().find_map(|(given, option)| given.then_some(option))
     }
 }
 
@@ -170,12 +227,16 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
-    let interval = parse_duration(text).map_err(|why| format!("{why}; 100ms to 10s are allowed"))?;
-    if (INTERVAL.0..=INTERVAL.1).contains(&interval) {
-        Ok(interval)
-    } else {
-        Err("100ms to 10s are allowed".to_owned())
-    }
+    parse_between(text, INTERVAL, "100ms to 10s are allowed")
+}
+
+fn parse_engine_time(text: &str) -> Result<Duration, String> {
+    parse_between(text, ENGINE_TIMES, "100ms to 60s are allowed")
+}
+
+fn parse_between(text: &str, (least, most): (Duration, Duration), allowed: &str) -> Result<Duration, String> {
+    let time = parse_duration(text).map_err(|why| format!("{why}; {allowed}"))?;
+    if (least..=most).contains(&time) { Ok(time) } else { Err(allowed.to_owned()) }
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {
@@ -208,12 +269,13 @@ pub fn main() -> ExitCode {
         // Help and version are no errors and go to standard output.
         Err(error) => return leave_with(&error),
     };
-    let replays = match &cli.command {
-        Some(Command::Demo | Command::Replay { .. }) => true,
-        Some(Command::Snapshot(args)) => args.replay.is_some(),
-        Some(Command::Record { .. }) | None => false,
+    let (replays, sources) = match &cli.command {
+        Some(Command::Demo | Command::Replay { .. }) => (true, cli.sources.clone()),
+        Some(Command::Snapshot(args)) => (args.replay.is_some(), args.sources.clone().or(&cli.sources)),
+        Some(Command::Record { sources, .. }) => (false, sources.clone().or(&cli.sources)),
+        None => (false, cli.sources.clone()),
     };
-    if let Some(option) = cli.sources.given().filter(|_| replays) {
+    if let Some(option) = sources.given().filter(|_| replays) {
         let text = format!("{option} says how to read this machine, but a recording is played: leave it out");
         return leave_with(&Cli::command().error(ErrorKind::ArgumentConflict, text));
     }
@@ -221,8 +283,8 @@ pub fn main() -> ExitCode {
         None => watch(&cli, None),
         Some(Command::Demo) => watch(&cli, Some(&Recorded::Demo)),
         Some(Command::Replay { file }) => watch(&cli, Some(&recorded(file))),
-        Some(Command::Record { output, duration }) => record(&cli.sources, output, *duration),
-        Some(Command::Snapshot(args)) => snapshot(&cli.sources, args),
+        Some(Command::Record { output, duration, .. }) => record(&sources, output, *duration),
+        Some(Command::Snapshot(args)) => snapshot(&sources, args),
     };
     match done {
         Ok(code) => ExitCode::from(code),
@@ -266,7 +328,7 @@ fn watch(cli: &Cli, replay: Option<&Recorded>) -> Result<u8, Failure> {
     }
     let session = match replay {
         Some(input) => Session::replay(input).map_err(Failure::error)?,
-        None => Session::live(&clock, &cli.sources.options(), cli.sources.interval()),
+        None => Session::live(&clock, &cli.sources.options()?, cli.sources.interval()),
     };
     let color = match cli.look.color {
         When::Auto => caps::Color::Auto,
@@ -310,7 +372,7 @@ fn record(sources: &Sources, output: &std::path::Path, duration: Option<Duration
     input::read_signals(to).map_err(Failure::error)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
-    let recorded = runtime::record(&inputs, &sources.options(), sources.interval(), &output, duration);
+    let recorded = runtime::record(&inputs, &sources.options()?, sources.interval(), &output, duration);
     match recorded {
         Ok((summary, cut)) => {
             // Beside a pipe it would land in the screen that plays it.
@@ -342,7 +404,7 @@ fn snapshot(sources: &Sources, args: &SnapshotArgs) -> Result<u8, Failure> {
         reading
     } else {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-        runtime::snapshot_now(&clock, &sources.options(), sources.interval(), window)
+        runtime::snapshot_now(&clock, &sources.options()?, sources.interval(), window)
     };
     let mut json = serde_json::to_string_pretty(&reading).map_err(Failure::error)?;
     json.push('\n');

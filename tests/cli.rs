@@ -25,6 +25,10 @@ fn wrong_use_is_2_and_says_what_is_allowed() {
     for interval in ["99ms", "11s", "0s", "-1s", "5", "fast", "", "1e9h", "NaNs", "100"] {
         refused(&[&format!("--interval={interval}")], 2, &["--interval", "100ms to 10s"]);
     }
+    for time in ["99ms", "61s", "5", ""] {
+        refused(&[&format!("--engine-interval={time}")], 2, &["--engine-interval", "100ms to 60s"]);
+        refused(&["snapshot", "--json", &format!("--engine-timeout={time}")], 2, &["--engine-timeout", "100ms to 60s"]);
+    }
     refused(&["--frobnicate"], 2, &["--frobnicate"]);
     refused(&["dance"], 2, &["dance"]);
     refused(&["--color", "mauve"], 2, &["auto", "always", "never"]);
@@ -34,8 +38,14 @@ fn wrong_use_is_2_and_says_what_is_allowed() {
 
 #[test]
 fn a_recording_is_not_read_from_the_machine() {
-    refused(&["demo", "--engine", "http://127.0.0.1:1"], 2, &["--engine", "leave it out"]);
-    refused(&["replay", "x", "--interval", "1s"], 2, &["--interval", "leave it out"]);
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/recordings/demo.jsonl.gz");
+    refused(&["--engine", "http://127.0.0.1:1", "demo"], 2, &["--engine", "leave it out"]);
+    refused(&["--interval", "1s", "replay", "x"], 2, &["--interval", "leave it out"]);
+    for option in ["--engine-interval", "--engine-timeout", "--interval"] {
+        refused(&["snapshot", "--json", "--replay", recording, option, "1s"], 2, &[option, "leave it out"]);
+        refused(&["demo", option, "1s"], 2, &[option]);
+        assert!(!run(&["demo", "--help"]).1.contains(option) && run(&["record", "--help"]).1.contains(option));
+    }
 }
 
 #[test]

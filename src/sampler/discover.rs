@@ -166,11 +166,7 @@ impl Scanner {
 
 /// Searches to leave out before the same process is looked at again, from what one of its sockets said.
 const fn rounds_to_rest(trouble: &Trouble) -> u32 {
-    match trouble {
-        // Loading, or not yet listening.
-        Trouble::Refused | Trouble::NoConnection | Trouble::Timeout(_) | Trouble::Status { .. } => 1,
-        _ => Scanner::AGAIN,
-    }
+    if trouble.may_pass_soon() { 1 } else { Scanner::AGAIN }
 }
 
 /// Searches for ever.
@@ -279,6 +275,7 @@ impl Search {
 
     async fn ask(&mut self, socket: SocketAddr) -> Result<Placed, Trouble> {
         let Ok(endpoint) = Endpoint::local(socket) else { return Ok(Placed::Known) };
+        let endpoint = self.net.access.equip(endpoint, false);
         if self.net.holds(&endpoint) {
             return Ok(Placed::Known);
         }

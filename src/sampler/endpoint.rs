@@ -1,12 +1,15 @@
 //! Where an engine listens: what people write, what is asked, and what may be shown.
 //!
-//! Knows no engine and opens no socket. Invariant: user name, password, query and fragment never get
-//! into anything that is shown or recorded.
+//! Knows no engine and opens no socket. Invariant: user name, password, query, fragment and key never
+//! get into anything that is shown or recorded.
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use reqwest::Url;
+
+use super::access::Key;
 
 /// A base URL.
 #[derive(Clone, PartialEq, Eq)]
@@ -14,11 +17,13 @@ pub(super) struct Endpoint {
     /// With credentials; without a slash at the end of the path.
     base: Url,
     shown: String,
+    /// What is sent along.
+    key: Arc<Key>,
 }
 
 /// The text is no address that can be asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{why}: write --engine http://HOST:PORT, with the path before /metrics if there is one")]
+#[error("{why}: write --engine http://HOST:PORT or https://…, with the path before /metrics if there is one")]
 pub(super) struct BadUrl {
     /// What was given, safe to show.
     pub(super) shown: String,
@@ -40,9 +45,8 @@ impl Endpoint {
             return Err(bad("only a number"));
         }
         match base.scheme() {
-            "http" => {}
-            "https" => return Err(bad("https cannot be read yet; use http or a tunnel")),
-            _ => return Err(bad("no http URL")),
+            "http" | "https" => {}
+            _ => return Err(bad("no http or https URL")),
         }
         base.set_query(None);
         base.set_fragment(None);
@@ -54,7 +58,27 @@ impl Endpoint {
         let _ = shown.set_username("");
         let _ = shown.set_password(None);
         let shown = shown.as_str().trim_end_matches('/').to_owned();
-        Ok(Self { base, shown })
+        Ok(Self { base, shown, key: Arc::default() })
+    }
+
+    /// The same with what may be sent to it.
+    pub(super) fn with(self, key: Key) -> Self {
+        Self { key: Arc::new(key), ..self }
+    }
+
+    /// What is sent along.
+    pub(super) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Whether the URL holds a user name or a password.
+    pub(super) fn has_credentials(&self) -> bool {
+        !self.base.username().is_empty() || self.base.password().is_some()
+    }
+
+    /// Whether asking it takes TLS.
+    pub(super) fn is_https(&self) -> bool {
+        self.base.scheme() == "https"
     }
 
     /// The endpoint at a socket of this host.
@@ -65,7 +89,7 @@ impl Endpoint {
     /// The URL of a path below the base, e.g. `/metrics`, with credentials: not for the screen.
     pub(super) fn url(&self, path: &str) -> Url {
         let mut url = self.base.clone();
-        url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
+        url.set_path(&format!("{}{path}", self.path()));
         url
     }
 
@@ -92,10 +116,26 @@ impl Endpoint {
         self.base.port_or_known_default().unwrap_or(80)
     }
 
+    /// Whether another endpoint has the same origin and lies at or below this one's path.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let below = other.path().strip_prefix(self.path());
+        self.base.scheme() == other.base.scheme()
+            && self.address() == other.address()
+            && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Length of the path: the longer of two prefixes says more.
+    pub(super) fn path_length(&self) -> usize {
+        self.path().len()
+    }
+
+    fn path(&self) -> &str {
+        self.base.path().trim_end_matches('/')
+    }
+
     /// Whether both lead to the same place, as far as the text tells.
     pub(super) fn same_place(&self, other: &Self) -> bool {
-        self.address() == other.address()
-            && self.base.path().trim_end_matches('/') == other.base.path().trim_end_matches('/')
+        self.address() == other.address() && self.path() == other.path()
     }
 }
 
@@ -126,6 +166,8 @@ mod tests {
             ("http://gpu7:8000/metrics", "http://gpu7:8000", "http://gpu7:8000/metrics", "gpu7:8000"),
             ("http://gpu7/llm/a/metrics/", "http://gpu7/llm/a", "http://gpu7/llm/a/metrics", "gpu7:80"),
             ("http://[::1]:9/x/?token=hunter2#y", "http://[::1]:9/x", "http://[::1]:9/x/metrics", ":9"),
+            ("https://gw/llm/a", "https://gw/llm/a", "https://gw/llm/a/metrics", "gw:443"),
+            ("HTTPS://GW:8443/metrics", "https://gw:8443", "https://gw:8443/metrics", "gw:8443"),
             (" 10.0.0.5:30000 ", "http://10.0.0.5:30000", "http://10.0.0.5:30000/metrics", "10.0.0.5:30000"),
         ];
         for (text, shown, metrics, place) in cases {
@@ -146,7 +188,7 @@ mod tests {
             let bad = Endpoint::parse(text).unwrap_err();
             assert!(!format!("{bad} {}", bad.shown).contains("hunter2"), "{bad} {}", bad.shown);
         }
-        for text in ["http://ann:hunter2@gpu 7:8000", "https://ann:hunter2@gpu7", "x://ann:hunter2@y?key=hunter2"] {
+        for text in ["http://ann:hunter2@gpu 7:8000", "ftp://ann:hunter2@gpu7", "x://ann:hunter2@y?key=hunter2"] {
             let bad = Endpoint::parse(text).unwrap_err();
             let shown = format!("{bad} {} {bad:?}", bad.shown);
             assert!(!shown.contains("hunter2") && shown.contains("--engine http://"), "{shown}");

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use reqwest::Client;
 
+use super::access::Access;
 use super::endpoint::Endpoint;
 use super::{Context, Options, Sampler, discover, scrape, thread, watch};
 use crate::engine::Adapter;
@@ -19,7 +20,7 @@ pub const SAMPLER: Sampler = Sampler {
     id: "engines",
     help: "GET /metrics of each serving engine once a second; engines are named with --engine or found on this host \
            (a process that looks like one, its listening port, and the fingerprint of the answer)",
-    start: |context, options| start(context, options, Timing::DEFAULT),
+    start: |context, options| start(context, options, options.timing),
 };
 
 /// Periods and limits.
@@ -50,7 +51,13 @@ impl Timing {
     }
 }
 
-/// Starts the thread `warptop-net` and returns. [`SAMPLER`] does this with [`Timing::DEFAULT`].
+impl Default for Timing {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Starts the thread `warptop-net` and returns. [`SAMPLER`] does this with the timing of its options.
 pub fn start(context: &Context, options: &Options, timing: Timing) {
     if options.engine_urls.is_empty() && !options.discover {
         return;
@@ -69,8 +76,10 @@ const STOP_POLL: Duration = Duration::from_millis(500);
 
 fn run(context: &Context, options: &Options, timing: Timing) -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let client = scrape::client(timing.timeout / 2)?;
-    let net = Arc::new(Net { context: context.clone(), client, timing, roster: Mutex::default() });
+    let https = options.engine_urls.iter().any(|url| Endpoint::parse(url).is_ok_and(|named| named.is_https()));
+    let client = scrape::client(timing.timeout / 2, &options.authorities, https)?;
+    let access = options.access.clone();
+    let net = Arc::new(Net { context: context.clone(), client, access, timing, roster: Mutex::default() });
     runtime.block_on(async {
         for url in &options.engine_urls {
             net.name(url);
@@ -180,6 +189,7 @@ impl Roster {
 pub(super) struct Net {
     pub(super) context: Context,
     pub(super) client: Client,
+    pub(super) access: Access,
     pub(super) timing: Timing,
     roster: Mutex<Roster>,
 }
@@ -206,7 +216,7 @@ impl Net {
 
     /// Lists an engine named by the user.
     fn name(self: &Arc<Self>, url: &str) {
-        let parsed = Endpoint::parse(url);
+        let parsed = Endpoint::parse(url).map(|endpoint| self.access.equip(endpoint, true));
         let mut roster = self.roster();
         let Ok(index) = u8::try_from(roster.0.len()) else { return };
         if parsed.as_ref().is_ok_and(|endpoint| roster.holds(endpoint, None)) {

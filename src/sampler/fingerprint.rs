@@ -30,7 +30,7 @@ pub(super) async fn recognise(
 ) -> Result<Recognised, Trouble> {
     let mut first = None;
     for path in engine::fingerprints() {
-        let trouble = match scrape::get(client, endpoint.url(path), limit, body).await {
+        let trouble = match scrape::get(client, endpoint, path, limit, body).await {
             Ok(()) => {
                 let text = promtext::decode(body);
                 match engine::detect(path, &text) {
@@ -57,7 +57,7 @@ async fn settle(
 ) -> Result<Recognised, Trouble> {
     let main = found.adapter.spec().main;
     let Some(&best) = main.first().filter(|_| !main.contains(&found.path)) else { return Ok(found) };
-    if scrape::get(client, endpoint.url(best), limit, body).await.is_err() {
+    if scrape::get(client, endpoint, best, limit, body).await.is_err() {
         body.clear();
     }
     Ok(Recognised { path: best, ..found })

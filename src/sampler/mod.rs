@@ -3,6 +3,7 @@
 //! Blocking sources have a named thread of their own that is never joined on exit; network sources are
 //! tasks. A source that fails says why in its state and is tried again; it never stops another one.
 
+pub mod access;
 mod cost;
 mod discover;
 mod endpoint;
@@ -14,6 +15,8 @@ mod process;
 pub mod replay;
 mod scrape;
 mod thread;
+pub mod tls;
+mod trouble;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -109,6 +112,12 @@ pub struct Options {
     pub engine_urls: Vec<String>,
     /// Whether to look for engines on this host.
     pub discover: bool,
+    /// Keys for engines, and where each may be sent.
+    pub access: access::Access,
+    /// Authorities that are trusted besides the system's.
+    pub authorities: tls::Authorities,
+    /// Periods and limits of engines.
+    pub timing: engines::Timing,
     /// NVML library to load instead of the system's `libnvidia-ml.so.1`: for tests.
     pub nvml_library: Option<std::path::PathBuf>,
 }

@@ -1,176 +1,195 @@
-//! One read of a metrics endpoint, bounded in time and size, and words for everything that can go wrong.
+//! One read of an endpoint, bounded in time and size.
 //!
-//! Knows HTTP but no metric. Invariant: an answer that is too long, too slow or endless costs at most
-//! [`MAX_BODY`] and the time-out. Words shown never hold a URL.
+//! Knows HTTP but no metric; the words for what goes wrong are those of `trouble`. Invariants: an answer
+//! that is too long, too slow or endless costs at most twice [`MAX_BODY`] and the time-out; what an
+//! endpoint's key holds is sent to its origin only.
 
-use std::error::Error as _;
-use std::io::ErrorKind;
+use std::io::Read;
 use std::time::Duration;
 
-use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, Response, StatusCode, Url, redirect};
+use flate2::read::MultiGzDecoder;
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
+use reqwest::{Client, Response, StatusCode, redirect};
 
-use crate::model::{SourceState, text};
+use super::endpoint::Endpoint;
+use super::tls::{self, Authorities};
+pub(super) use super::trouble::Trouble;
+use crate::model::text;
 
-/// Longest body that is read: a hundred times what vLLM sends.
+/// Longest body that is read, packed or not: a hundred times what vLLM sends.
 pub(super) const MAX_BODY: usize = 8 << 20;
+/// So much is read of an answer that only says what is wrong.
+const MAX_ERROR_BODY: usize = 16 << 10;
+/// Redirects that are followed.
+const MAX_REDIRECTS: usize = 3;
 
-/// Why a read gave no metrics. The text is for the screen.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Trouble {
-    /// Nothing listens.
-    #[error("connection refused: nothing listens there; is the engine running?")]
-    Refused,
-    /// No answer to the attempt to connect.
-    #[error("cannot connect in time: host down, or a firewall drops the packets")]
-    NoConnection,
-    /// The name is unknown.
-    #[error("the host name cannot be resolved: check the name, or give the address")]
-    Dns,
-    /// Any other failure to connect.
-    #[error("cannot connect ({0})")]
-    Connect(String),
-    /// Connected, but no complete answer in time.
-    #[error("no complete answer within {:.1} s: the engine is saturated or stuck", .0.as_secs_f64())]
-    Timeout(Duration),
-    /// HTTP 401 or 403.
-    #[error("present, needs a key (HTTP {0})")]
-    Unauthorized(u16),
-    /// HTTP 404.
-    #[error("answers, but /metrics is not there (HTTP 404): was the engine started without metrics?")]
-    NotFound,
-    /// A redirect that is not followed.
-    #[error("redirects to another place (HTTP {0}): give the final URL")]
-    Redirect(u16),
-    /// Any other status, with the start of the answer.
-    #[error("answers with HTTP {status}{}{excerpt}", if excerpt.is_empty() { "" } else { ": " })]
-    Status {
-        /// HTTP status.
-        status: u16,
-        /// Start of the answer, cleaned.
-        excerpt: String,
-    },
-    /// A web page.
-    #[error("answers with a web page, not with metrics: is this an engine's port?")]
-    Html,
-    /// The answer is longer than [`MAX_BODY`].
-    #[error("the answer is longer than {} MiB: not the metrics of an engine", MAX_BODY >> 20)]
-    TooLarge,
-    /// The connection ended or what came was no HTTP.
-    #[error("the answer broke off or is no HTTP: is this an engine's port?")]
-    Broken,
-    /// Metrics, but of nothing known. The text lists some names.
-    #[error("answers, but is no engine warptop knows: {0}")]
-    Unknown(String),
-}
-
-impl Trouble {
-    /// The state to show. An engine that was read a moment ago and is late now is not down.
-    pub(super) fn state(&self, read_lately: bool) -> SourceState {
-        let words = self.to_string().into();
-        match self {
-            Self::Unauthorized(_) => SourceState::Unauthorized(words),
-            Self::Timeout(_) if read_lately => SourceState::Degraded(words),
-            Self::Timeout(_) => SourceState::Stalled(words),
-            _ => SourceState::Failed(words),
-        }
-    }
-
-    /// Whether another path of the same place would say no more.
-    pub(super) const fn is_final(&self) -> bool {
-        !matches!(
-            self,
-            Self::NotFound
-                | Self::Html
-                | Self::TooLarge
-                | Self::Unknown(_)
-                | Self::Status { status: 400..=499 | 501, .. }
-        )
-    }
-
-    fn connecting(error: &reqwest::Error) -> Self {
-        if error.is_dns() {
-            return Self::Dns;
-        }
-        if error.is_timeout() {
-            return Self::NoConnection;
-        }
-        let mut source = error.source();
-        while let Some(cause) = source {
-            if let Some(io) = cause.downcast_ref::<std::io::Error>() {
-                return match io.kind() {
-                    ErrorKind::ConnectionRefused => Self::Refused,
-                    ErrorKind::TimedOut => Self::NoConnection,
-                    kind => Self::Connect(kind.to_string()),
-                };
-            }
-            source = cause.source();
-        }
-        Self::Connect("unknown cause".to_owned())
-    }
-}
-
-/// A client that asks the endpoint and no one else: no proxy, no redirect to another origin.
-pub(super) fn client(connect_timeout: Duration) -> reqwest::Result<Client> {
+/// A client that asks the endpoint and no one else: no proxy, no redirect to another origin. `https`: there
+/// is an endpoint that needs the authorities of this system.
+pub(super) fn client(
+    connect_timeout: Duration,
+    authorities: &Authorities,
+    https: bool,
+) -> Result<Client, Box<dyn std::error::Error>> {
     let same_origin = redirect::Policy::custom(|attempt| {
         let first = attempt.previous().first();
-        let follow = attempt.previous().len() <= 3 && first.is_some_and(|url| url.origin() == attempt.url().origin());
+        let follow = attempt.previous().len() <= MAX_REDIRECTS
+            && first.is_some_and(|url| url.origin() == attempt.url().origin());
         if follow { attempt.follow() } else { attempt.stop() }
     });
-    Client::builder()
+    // Packing would cost the engine's time; without the header a server may pack as it likes.
+    let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
+    let client = Client::builder()
+        .tls_backend_preconfigured(tls::config(authorities, https)?)
         .no_proxy()
         .redirect(same_origin)
         .referer(false)
+        .default_headers(headers)
         .user_agent(concat!("warptop/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(connect_timeout)
         .pool_max_idle_per_host(1)
-        .build()
+        .build()?;
+    Ok(client)
 }
 
-/// Reads the whole answer into `body`.
-pub(super) async fn get(client: &Client, url: Url, limit: Duration, body: &mut Vec<u8>) -> Result<(), Trouble> {
+/// Reads the whole answer of a path below the endpoint into `body`.
+pub(super) async fn get(
+    client: &Client,
+    endpoint: &Endpoint,
+    path: &str,
+    limit: Duration,
+    body: &mut Vec<u8>,
+) -> Result<(), Trouble> {
     body.clear();
+    let request = client.get(endpoint.url(path)).headers(endpoint.key().headers().clone());
     let read = async {
-        let mut response = client
-            .get(url)
-            .send()
-            .await
-            .map_err(|error| if error.is_connect() { Trouble::connecting(&error) } else { Trouble::Broken })?;
-        let size = response.content_length().unwrap_or(0);
-        if usize::try_from(size).map_or(true, |size| size > MAX_BODY) {
+        let mut response = request.send().await.map_err(|error| Trouble::of_request(&error))?;
+        if !response.status().is_success() {
+            // Its status says enough when the rest does not come.
+            let _ = tokio::time::timeout(limit / 4, receive(&mut response, MAX_ERROR_BODY, body)).await;
+            return Err(refusal(&response, endpoint, body));
+        }
+        if response.content_length().is_some_and(|size| size > MAX_BODY as u64) {
             return Err(Trouble::TooLarge);
         }
-        while let Some(chunk) = response.chunk().await.map_err(|_| Trouble::Broken)? {
-            if body.len() + chunk.len() > MAX_BODY {
-                return Err(Trouble::TooLarge);
-            }
-            body.extend_from_slice(&chunk);
-        }
-        judge(&response, body)
+        receive(&mut response, MAX_BODY, body).await?;
+        unpack(&response, body)?;
+        if is_page(&response, body) { Err(Trouble::Html) } else { Ok(()) }
     };
-    tokio::time::timeout(limit, read).await.unwrap_or(Err(Trouble::Timeout(limit)))
+    let done = tokio::time::timeout(limit, read).await.unwrap_or(Err(Trouble::Timeout(limit)));
+    if done.is_err() {
+        // It may have grown far beyond what a good answer needs.
+        *body = Vec::new();
+    }
+    done
 }
 
-/// Whether a complete answer can be metrics at all.
-fn judge(response: &Response, body: &[u8]) -> Result<(), Trouble> {
-    let status = response.status();
-    let page = response.headers().get(CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"text/html"))
-        || body.trim_ascii_start().starts_with(b"<");
-    match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Trouble::Unauthorized(status.as_u16())),
-        StatusCode::NOT_FOUND => Err(Trouble::NotFound),
-        _ if status.is_redirection() => Err(Trouble::Redirect(status.as_u16())),
-        _ if !status.is_success() => {
-            let excerpt = if page { String::new() } else { excerpt(body) };
-            Err(Trouble::Status { status: status.as_u16(), excerpt })
+/// Appends the body as it comes, and stops when it is longer than `most`.
+async fn receive(response: &mut Response, most: usize, body: &mut Vec<u8>) -> Result<(), Trouble> {
+    while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::of_body(&error))? {
+        let room = most - body.len();
+        body.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
+        if chunk.len() > room {
+            return Err(Trouble::TooLarge);
         }
-        _ if page => Err(Trouble::Html),
-        _ => Ok(()),
+    }
+    Ok(())
+}
+
+/// Undoes what a server packed without being asked.
+fn unpack(response: &Response, body: &mut Vec<u8>) -> Result<(), Trouble> {
+    let encoding = response.headers().get(CONTENT_ENCODING).map_or(&b""[..], HeaderValue::as_bytes);
+    let named = |name: &[u8]| encoding.eq_ignore_ascii_case(name);
+    let is_known = encoding.is_empty() || named(b"identity") || named(b"gzip") || named(b"x-gzip");
+    let packed = body.starts_with(b"\x1f\x8b");
+    if !packed && !is_known {
+        let name = text::clean(&String::from_utf8_lossy(encoding)).chars().take(20).collect();
+        return Err(Trouble::Encoding(name));
+    }
+    if !packed {
+        return Ok(());
+    }
+    let mut plain = Vec::new();
+    MultiGzDecoder::new(&body[..]).take(MAX_BODY as u64 + 1).read_to_end(&mut plain).map_err(|_| Trouble::Packed)?;
+    if plain.len() > MAX_BODY {
+        return Err(Trouble::TooLarge);
+    }
+    *body = plain;
+    Ok(())
+}
+
+fn is_page(response: &Response, body: &[u8]) -> bool {
+    response.headers().get(CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"text/html"))
+        || body.trim_ascii_start().starts_with(b"<")
+}
+
+/// Why an answer that is no success was given.
+fn refusal(response: &Response, endpoint: &Endpoint, body: &[u8]) -> Trouble {
+    let status = response.status();
+    let code = status.as_u16();
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            Trouble::Unauthorized { status: code, key: endpoint.key().from() }
+        }
+        StatusCode::NOT_FOUND => Trouble::NotFound,
+        _ if status.is_redirection() => redirected(response),
+        _ => {
+            let words = if is_page(response, body) { String::new() } else { excerpt(body) };
+            if status == StatusCode::SERVICE_UNAVAILABLE && words.to_ascii_lowercase().starts_with("loading model") {
+                return Trouble::Loading;
+            }
+            let echoed = endpoint.key().is_echoed(&words);
+            Trouble::Status { status: code, excerpt: if echoed { String::new() } else { words } }
+        }
     }
 }
 
-/// The start of an answer, for the screen.
+/// A redirect that was not followed. Only the other origin is named: a path or query may hold secrets.
+fn redirected(response: &Response) -> Trouble {
+    let status = response.status().as_u16();
+    let location = response.headers().get(LOCATION).and_then(|to| to.to_str().ok());
+    match location.and_then(|to| response.url().join(to).ok()).map(|url| url.origin()) {
+        Some(origin) if origin == response.url().origin() => Trouble::Circle(status),
+        Some(origin) => {
+            let to = text::clean(&origin.ascii_serialization()).chars().take(80).collect();
+            Trouble::Redirect { status, to }
+        }
+        None => Trouble::Status { status, excerpt: "no place to redirect to".to_owned() },
+    }
+}
+
+/// The start of an answer, for the screen: the message alone when it is the JSON of an API.
 fn excerpt(body: &[u8]) -> String {
-    let start = String::from_utf8_lossy(body.get(..400).unwrap_or(body));
-    text::clean(&start).chars().take(100).collect()
+    let message = message(body).unwrap_or_else(|| {
+        let start = body.get(..400).unwrap_or(body);
+        String::from_utf8_lossy(start).into_owned()
+    });
+    text::clean(&message).chars().take(100).collect()
+}
+
+/// The message in `{"error": {"message": …}}`, `{"error": …}`, `{"detail": …}` or `{"message": …}`.
+fn message(body: &[u8]) -> Option<String> {
+    let json: serde_json::Value = serde_json::from_slice(body).ok()?;
+    let places = ["/error/message", "/error", "/detail", "/message"];
+    places.iter().find_map(|place| json.pointer(place)?.as_str().map(ToOwned::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_of_an_api_is_found() {
+        let cases = [
+            (r#"{"error":{"code":501,"message":"no metrics here","type":"x"}}"#, "no metrics here"),
+            (r#"{"error":"no"}"#, "no"),
+            (r#"{"detail":"Not\u001b[31m Found"}"#, "Not[31m Found"),
+            (r#"{"message":"gone"}"#, "gone"),
+            (r#"{"detail":[1]}"#, r#"{"detail":[1]}"#),
+            ("Loading \n model", "Loading model"),
+        ];
+        for (body, words) in cases {
+            assert_eq!(excerpt(body.as_bytes()), words);
+        }
+        assert_eq!(excerpt(&[b'x'; 5000]).len(), 100);
+    }
 }

@@ -169,7 +169,7 @@ impl Watch {
         let limit = self.net.timing.timeout;
         let found = match self.engine {
             Some(known) => {
-                scrape::get(&self.net.client, self.endpoint.url(known.path), limit, &mut self.body).await?;
+                scrape::get(&self.net.client, &self.endpoint, known.path, limit, &mut self.body).await?;
                 let still_it = known.adapter.detect(known.path, &promtext::decode(&self.body));
                 if still_it { Some(known) } else { None }
             }
@@ -185,7 +185,7 @@ impl Watch {
         for (path, body) in beside.iter().zip(&mut self.beside) {
             body.clear();
             let asked = *path != found.path && found.adapter.asks(path, &main, &self.memory);
-            if asked && scrape::get(&self.net.client, self.endpoint.url(path), limit, body).await.is_err() {
+            if asked && scrape::get(&self.net.client, &self.endpoint, path, limit, body).await.is_err() {
                 body.clear();
             }
         }
@@ -280,8 +280,8 @@ impl Watch {
             if adapter.stands_in(path).is_some_and(|better| answered.contains(&better)) {
                 continue;
             }
-            let url = self.endpoint.url(path);
-            let read = scrape::get(&self.net.client, url, self.net.timing.timeout, &mut self.body).await;
+            let limit = self.net.timing.timeout;
+            let read = scrape::get(&self.net.client, &self.endpoint, path, limit, &mut self.body).await;
             match read {
                 Ok(()) => {
                     answered.push(*path);

@@ -1,0 +1,248 @@
+//! Answers that no engine should give: each has its own words, and costs nothing but its own values.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "in a test an error is a failure")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use support::{BODY, HASTY, PATIENT, Server, Session, http, latest, vllm};
+use warptop::model::{Metric, Reading, SourceId, SourceState, Subject, Why};
+use warptop::store::Data;
+
+/// What an answer comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Is {
+    Ok,
+    Degraded,
+    Failed,
+    Unauthorized,
+    Stalled,
+}
+
+fn kind(state: &SourceState) -> Is {
+    match state {
+        SourceState::Ok => Is::Ok,
+        SourceState::Degraded(_) => Is::Degraded,
+        SourceState::Failed(_) => Is::Failed,
+        SourceState::Unauthorized(_) => Is::Unauthorized,
+        SourceState::Stalled(_) => Is::Stalled,
+        SourceState::Starting | SourceState::Absent(_) => panic!("{state:?}"),
+    }
+}
+
+/// Checks an engine's words, and that another one is read on and on meanwhile.
+fn check(server: &Server, (is, words): (Is, &str)) -> Session {
+    let good = Server::start(|path, stream| drop(stream.write_all(&vllm(path, BODY, "1"))));
+    let timing = if is == Is::Stalled { HASTY } else { PATIENT };
+    let session = Session::start(&[&server.url(), &good.url()], false, timing);
+    let state = session.outcome(words);
+    assert!(kind(&state) == is && state.why() == words, "{is:?} {words}: {state:?}");
+    let read_at = |data: &Data| data.source(SourceId::Engine(1))?.last_read(data.newest());
+    for _ in 0..3 {
+        let last = read_at(&session.store.read());
+        session.wait("the other engine", |data| {
+            let reading = data.latest(Subject::Engine(1), Metric::RequestsRunning, data.newest()).reading;
+            reading.value().filter(|_| read_at(data) > last)
+        });
+    }
+    session
+}
+
+fn text(body: &[u8]) -> Vec<u8> {
+    http("200 OK", "text/plain; version=0.0.4", body)
+}
+
+fn json(status: &str, body: &str) -> Vec<u8> {
+    http(status, "application/json", body.as_bytes())
+}
+
+fn gzip(body: &[u8]) -> Vec<u8> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(body).unwrap();
+    packed.finish().unwrap()
+}
+
+fn with_header(header: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!("HTTP/1.1 200 OK\r\n{header}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+#[test]
+fn every_bad_answer_has_its_words() {
+    const LONG: &str = "the answer is longer than 8 MiB: not the metrics of an engine";
+    const CUT: &str = "the answer broke off: did the engine die, or is there a proxy in between?";
+    const NO_HTTP: &str = "what answers is no HTTP: is this an engine's port, and does it want https?";
+    const PAGE: &str = "answers with a web page, not with metrics: is this an engine's port?";
+    const HEADERS: &str = "the headers of its answer are too many or too long: is this an engine's port?";
+    const DAMAGED: &str = "the answer is packed with gzip and damaged: is there a proxy in between?";
+    let (packed, bomb) = (gzip(BODY.as_bytes()), gzip(&vec![b'#'; 100 << 20]));
+    let headers = "x: y\r\n".repeat(200);
+    let long_header = format!("x: {}", "y".repeat(1 << 20));
+    let cases: Vec<(Vec<u8>, Is, &str)> = vec![
+        (text(&vec![b'#'; 10_000_000]), Is::Failed, LONG),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n#".to_vec(), Is::Failed, LONG),
+        (with_header("content-encoding: gzip", &packed), Is::Ok, ""),
+        (with_header("content-encoding: X-GZIP", &packed), Is::Ok, ""),
+        (text(&packed), Is::Ok, ""),
+        (with_header("content-encoding: gzip", BODY.as_bytes()), Is::Ok, ""),
+        (with_header("content-encoding: gzip", &bomb), Is::Failed, LONG),
+        (text(&packed[..packed.len() / 2]), Is::Failed, DAMAGED),
+        (text(&[&packed[..40], &[0; 400][..]].concat()), Is::Failed, DAMAGED),
+        (
+            with_header("content-encoding: br", b"\x0b\x02\x80"),
+            Is::Failed,
+            "the answer is packed (br), which was not asked for: have the proxy in between leave it as it is",
+        ),
+        (http("200 OK", "text/html; charset=utf-8", BODY.as_bytes()), Is::Failed, PAGE),
+        (text(b"\r\n <!DOCTYPE html><p>hello"), Is::Failed, PAGE),
+        (http("500 Oops", "text/plain", b"boom \x1b[31m"), Is::Failed, "answers with HTTP 500: boom [31m"),
+        (http("500 Oops", "text/html", b"<p>boom"), Is::Failed, "answers with HTTP 500"),
+        (http("500 Oops", "text/plain", &vec![b'x'; 10_000_000]), Is::Failed, concat!("answers with HTTP 500: ", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx")),
+        (json("401 No", "{}"), Is::Unauthorized, "present, needs a key (HTTP 401): put it into WARPTOP_ENGINE_TOKEN or a file for --engine-auth"),
+        (json("403 No", "{}"), Is::Unauthorized, "present, needs a key (HTTP 403): put it into WARPTOP_ENGINE_TOKEN or a file for --engine-auth"),
+        (json("404 No", "{}"), Is::Failed, "answers, but /metrics is not there (HTTP 404): was the engine started without metrics?"),
+        (json("429 No", r#"{"detail":"slow down"}"#), Is::Failed, "answers with HTTP 429: slow down; it limits how often it is asked: give a longer --engine-interval"),
+        // Bodies of llama.cpp b11549.
+        (json("501 No", r#"{"error":{"code":501,"message":"This server does not support metrics endpoint. Start it with `--metrics`","type":"not_supported_error"}}"#), Is::Failed, "answers with HTTP 501: This server does not support metrics endpoint. Start it with `--metrics`"),
+        (json("503 No", r#"{"error":{"message":"Loading model","type":"unavailable_error","code":503}}"#), Is::Failed, "loading its model: it answers, and will be read when it is ready"),
+        (json("503 No", r#"{"error":"overloaded"}"#), Is::Failed, "answers with HTTP 503: overloaded"),
+        (http("502 Bad Gateway", "text/html", b"<h1>nginx"), Is::Failed, "answers with HTTP 502; a gateway answers and cannot reach the engine behind it"),
+        (text(b"node_cpu_seconds_total 1\ngo_x 2\n"), Is::Failed, "answers, but is no engine warptop knows: it exposes node_cpu_seconds_total …"),
+        (text(b"\xff\xfe{{{\n1 2 3\n"), Is::Failed, "answers, but is no engine warptop knows: no metric of an engine in its answer"),
+        (text(b""), Is::Failed, "answers, but is no engine warptop knows: no metric of an engine in its answer"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), Is::Failed, NO_HTTP),
+        // HTTP/0.9 is a body without a head.
+        (BODY.as_bytes().to_vec(), Is::Failed, NO_HTTP),
+        (b"HTTP/1.1 200 OK\r\nno header\r\n\r\n".to_vec(), Is::Failed, NO_HTTP),
+        (b"HTTP/1.1 200 OK\r\n".repeat(2), Is::Failed, NO_HTTP),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!".to_vec(), Is::Failed, NO_HTTP),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\nhello!".to_vec(), Is::Failed, NO_HTTP),
+        (format!("HTTP/1.1 200 OK\r\n{headers}\r\n").into_bytes(), Is::Failed, HEADERS),
+        (with_header(&long_header, b""), Is::Failed, HEADERS),
+        (b"HTTP/1.1 302 Found\r\nlocation: http://ann:hunter2@127.0.0.2:1/x?y\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec(), Is::Failed, "redirects to http://127.0.0.2:1 (HTTP 302), which is not followed: give that as --engine URL if it is right"),
+        (b"HTTP/1.1 302 Found\r\nlocation: /metrics\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec(), Is::Failed, "redirects in a circle (HTTP 302): give the final URL"),
+        (b"HTTP/1.1 304 Same\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec(), Is::Failed, "answers with HTTP 304: no place to redirect to"),
+        (format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{}", BODY.len(), &BODY[..20_000]).into_bytes(), Is::Failed, CUT),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n".to_vec(), Is::Failed, CUT),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n".to_vec(), Is::Failed, CUT),
+        (b"".to_vec(), Is::Failed, "closed the connection without an answer: is this an engine's port, and does it want https?"),
+    ];
+    for (answer, is, words) in cases {
+        let server = Server::raw(answer);
+        drop(check(&server, (is, words)));
+    }
+}
+
+/// Writes the head of an answer, and then `part` again and again until the other side has enough.
+fn endless(head: &'static str, part: &'static [u8], pause: Duration) -> Server {
+    Server::start(move |_, stream| {
+        let mut open = stream.write_all(head.as_bytes()).is_ok();
+        while open {
+            open = stream.write_all(part).is_ok();
+            std::thread::sleep(pause);
+        }
+    })
+}
+
+static CHUNK: LazyLock<String> = LazyLock::new(|| format!("1000\r\n{}\r\n", "x".repeat(4096)));
+
+#[test]
+fn answers_without_end_are_ended() {
+    const LATE: (Is, &str) = (Is::Stalled, "no complete answer within 0.1 s: the engine is saturated or stuck");
+    let (none, drip) = (Duration::ZERO, Duration::from_millis(20));
+    let long = (Is::Failed, "the answer is longer than 8 MiB: not the metrics of an engine");
+    let headers = (Is::Failed, "the headers of its answer are too many or too long: is this an engine's port?");
+    let refused = (Is::Failed, "answers with HTTP 500: xxxx");
+    let cases = [
+        (endless("HTTP/1.1 200 OK\r\n\r\n", &[b'x'; 4096], none), long),
+        (endless("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", CHUNK.as_bytes(), none), long),
+        (endless("HTTP/1.1 200 OK\r\n", b"x: y\r\n", none), headers),
+        (endless("HTTP/1.1 200 OK\r\nx: ", &[b'y'; 4096], none), headers),
+        (endless("HTTP/1.1 200 OK\r\n\r\n", b"#", drip), LATE),
+        (endless("HTTP/1.1 200 OK\r\n", b"x: y\r\n", Duration::from_millis(40)), LATE),
+        (endless("", b"", drip), LATE),
+        (endless("HTTP/1.1 500 No\r\ncontent-length: 99999\r\n\r\nxxxx", b"", drip), refused),
+    ];
+    for (server, expected) in cases {
+        drop(check(&server, expected));
+    }
+}
+
+#[test]
+fn places_that_cannot_be_asked_have_their_words() {
+    // A label of more than 63 letters is no name: no resolver needs to be asked.
+    let no_name = format!("{}.invalid:8000", "x".repeat(70));
+    let closed = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap().to_string()
+    };
+    let cases = [
+        (no_name, "the host name cannot be resolved: check the name, or give the address"),
+        (closed, "connection refused: nothing listens there; is the engine running?"),
+    ];
+    for (url, words) in cases {
+        let state = Session::named(&url, PATIENT).outcome(words);
+        assert!(matches!(&state, SourceState::Failed(why) if **why == *words), "{state:?}");
+    }
+    // Closing with something unread resets the connection.
+    let reset = (Is::Failed, "the connection was reset: did the engine die, or does it want https?");
+    let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    drop(check(&Server::accept(listen(), |mut stream: TcpStream| drop(stream.read(&mut [0]))), reset));
+    let half = |mut stream: TcpStream| {
+        drop(stream.read(&mut [0]));
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"));
+    };
+    drop(check(&Server::accept(listen(), half), reset));
+}
+
+#[test]
+fn an_engine_is_read_again_after_a_bad_answer() {
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    let server = Server::start(move |path, stream| {
+        let n = asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let answer = if n == 5 { text(&vec![b'#'; 10_000_000]) } else { vllm(path, BODY, "1") };
+        drop(stream.write_all(&answer));
+    });
+    let session = Session::named(&server.url(), PATIENT);
+    session.wait_for_state("good", |s| *s == SourceState::Ok);
+    session.wait_for_state("bad", |s| matches!(s, SourceState::Failed(_)));
+    session.wait_for_state("good again", |s| *s == SourceState::Ok);
+}
+
+#[test]
+fn dirt_in_a_body_costs_only_its_own_lines() {
+    let dirt = b"vllm:broken{a=\xff} 1\nvllm:kv_cache_usage_perc{engine=\"0\"} NaN\n\
+        vllm:num_requests_running{engine=\"0\",pid=\"\xfe\"} 7\r\nvllm:num_requests_running{engine=\"0\"} 7\n\
+        vllm:num_requests_waiting{engine=\"0\"} +Inf\nvllm:num_preemptions_total{engine=\"0\"} 3\n";
+    let server = Server::raw(text(dirt));
+    let session = Session::named(&server.url(), PATIENT);
+    let state = session.outcome("a reading");
+    assert!(matches!(&state, SourceState::Degraded(why) if why.starts_with("1 lines")), "{state:?}");
+    let data = session.store.read();
+    let readings = [Metric::RequestsRunning, Metric::KvUsage, Metric::RequestsWaiting, Metric::GenerationTokens];
+    let failed = Reading::Missing(Why::Failed);
+    let expected = [Reading::Value(7.0), failed, failed, Reading::Missing(Why::Unsupported)];
+    assert_eq!(readings.map(|metric| latest(&data, metric)), expected);
+}
+
+#[test]
+fn a_redirect_at_the_same_place_is_followed() {
+    let server = Server::start(|path, stream| {
+        let answer = match path {
+            "/metrics" => {
+                b"HTTP/1.1 307 There\r\nlocation: /metrics/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec()
+            }
+            "/metrics/" => vllm("/metrics", BODY, "1"),
+            other => vllm(other, BODY, "1"),
+        };
+        drop(stream.write_all(&answer));
+    });
+    let session = Session::named(&server.url(), PATIENT);
+    session.wait_for_state("a reading", |s| *s == SourceState::Ok);
+}
