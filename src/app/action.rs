@@ -48,9 +48,9 @@ actions! {
         PreviousGpu [Char('G')] "G" "" "Previous GPU.";
         NextEngine [Char('e')] "e" "" "Next engine.";
         PreviousEngine [Char('E')] "E" "" "Previous engine.";
-        NextMetric [Char('m')] "m" "metric" "Heat map: TTFT, ITL, E2E, queue time.";
-        PreviousMetric [Char('M')] "M" "" "Heat map: the metric before.";
-        Cursor [Char('c')] "c" "" "Cursor on the heat map on or off. It reads a cell out; arrows and hjkl move it.";
+        NextMetric [Char('m')] "m" "metric" "Next latency that the engine exposes: TTFT, ITL, TPOT, E2E, queue, prefill, decode.";
+        PreviousMetric [Char('M')] "M" "" "The latency before.";
+        Cursor [Char('c')] "c" "" "Cursor on the heat map or the concurrency map: reads a cell out; arrows and hjkl move it.";
         Up [Up, Char('k')] "Up k" "" "Cursor up; the help screen up.";
         Down [Down, Char('j')] "Down j" "" "Cursor down; the help screen down.";
     }
@@ -60,7 +60,7 @@ actions! {
         Pause [Char(' ')] "Space" "pause" "Stand still or go on. Live: back to now.";
         Left [Left, Char('h')] "Left h" "" "Back in time by a tenth of the axis; a replay seeks. Moves the cursor while it is on.";
         Right [Right, Char('l')] "Right l" "" "Forward in time by a tenth of the axis; a replay seeks. Moves the cursor while it is on.";
-        Start [Home] "Home" "" "The oldest data; a replay's start.";
+        Start [Home] "Home" "" "The oldest data; a replay's start, 0:00.";
         Edge [End] "End" "" "Now; a replay's end.";
         Slower [Char('-')] "-" "" "Replay slower.";
         Faster [Char('+'), Char('=')] "+" "" "Replay faster.";

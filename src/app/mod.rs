@@ -13,6 +13,7 @@ pub use key::Key;
 pub use timeline::{Origin, Timeline};
 pub use view::View;
 
+use crate::derive::latency::summary::exposed;
 use crate::model::{Metric, Time};
 use crate::store::Data;
 
@@ -62,6 +63,8 @@ pub struct Seen {
     pub gpus: u64,
     /// Bit i: engine i was seen (the first 64).
     pub engines: u64,
+    /// Bit i: engine i exposes the latency at this place of [`View::LATENCIES`].
+    pub latencies: [u64; View::LATENCIES.len()],
     /// Whether nothing more will come: a recording has been read to its end.
     pub complete: bool,
 }
@@ -75,6 +78,7 @@ impl Seen {
             extent: data.oldest().map(|oldest| (oldest, data.newest())),
             gpus: bits(&mut data.gpus()),
             engines: bits(&mut data.engines()),
+            latencies: View::LATENCIES.map(|metric| bits(&mut data.engines().filter(|&i| exposed(data, i, metric)))),
             complete,
         }
     }
@@ -128,7 +132,7 @@ impl App {
             focus: 0,
             zoomed: false,
             help: None,
-            seen: Seen { extent: None, gpus: 0, engines: 0, complete: false },
+            seen: Seen { extent: None, gpus: 0, engines: 0, latencies: [0; _], complete: false },
             panes,
             cursor_range: (1, 1),
         }
@@ -203,7 +207,7 @@ impl App {
             Action::Shorter => self.span(true),
             Action::Longer => self.span(false),
             Action::Pause => self.timeline.pause(self.view.span_ms),
-            Action::Start => self.timeline.to_start(self.view.span_ms),
+            Action::Start => self.timeline.home(self.view.span_ms),
             Action::Edge => self.timeline.to_edge(),
             Action::Slower => self.timeline.change_speed(-1),
             Action::Faster => self.timeline.change_speed(1),
@@ -221,10 +225,17 @@ impl App {
         }
     }
 
+    /// The next latency that the chosen engine exposes; the next of all while none is known.
     fn metric(&self, back: bool) -> Metric {
         let all = View::LATENCIES;
+        let here = |place: &usize| {
+            self.seen.latencies[*place].checked_shr(self.view.engine.into()).is_some_and(|b| b & 1 == 1)
+        };
+        let any = (0..all.len()).any(|place| here(&place));
         let place = all.iter().position(|m| *m == self.view.latency).unwrap_or(0);
-        all[turn(place, all.len(), back)]
+        let next = |place: &usize| Some(turn(*place, all.len(), back));
+        let mut others = std::iter::successors(next(&place), next).take(all.len());
+        others.find(|place| here(place) || !any).map_or(self.view.latency, |place| all[place])
     }
 
     fn span(&mut self, shorter: bool) {

@@ -6,7 +6,8 @@ use super::*;
 
 fn app() -> App {
     let mut app = App::new(Origin::Live, Time(100_000), 6);
-    let seen = Seen { extent: Some((Time(10_000), Time(100_000))), gpus: 0b101, engines: 0b10, complete: false };
+    let extent = Some((Time(10_000), Time(100_000)));
+    let seen = Seen { extent, gpus: 0b101, engines: 0b10, ..Seen::default() };
     app.update(Event::Tick(Time(100_000), seen));
     app
 }
@@ -27,6 +28,21 @@ fn the_next_gpu_is_one_that_exists() {
     assert_eq!(app.view.gpu, 0);
     press(&mut app, "Ge");
     assert_eq!((app.view.gpu, app.view.engine), (2, 1));
+}
+
+#[test]
+fn the_next_latency_is_one_that_the_engine_exposes() {
+    let mut app = app();
+    let all: Vec<_> = View::LATENCIES.iter().map(|_| (press(&mut app, "m"), app.view.latency).1).collect();
+    assert_eq!(all[..2], [Metric::Itl, Metric::Tpot], "nothing is known to be exposed");
+    assert_eq!(all[6], Metric::Ttft);
+    // Engine 1 has E2E and decode; engine 0, which is not chosen, has ITL.
+    let latencies = [0, 0b01, 0, 0b10, 0, 0, 0b10];
+    app.update(Event::Tick(Time(100_000), Seen { latencies, ..app.seen }));
+    let some: Vec<_> = (0..3).map(|_| (press(&mut app, "m"), app.view.latency).1).collect();
+    assert_eq!(some, [Metric::E2e, Metric::DecodeTime, Metric::E2e]);
+    press(&mut app, "MM");
+    assert_eq!(app.view.latency, Metric::E2e);
 }
 
 #[test]
@@ -68,6 +84,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     let extent = proptest::option::of((any::<u64>(), any::<u64>()));
     let seen = (any::<u64>(), any::<u64>(), extent, any::<bool>()).prop_map(|(gpus, engines, extent, complete)| Seen {
         complete,
+        latencies: [gpus, engines, gpus, 0, 0, engines, 0],
         extent: extent.map(|(a, b)| (Time(a.min(b)), Time(a.max(b)))),
         gpus,
         engines,

@@ -134,6 +134,15 @@ impl Timeline {
         }
     }
 
+    /// To the very start of a recording, 0:00; to the oldest screenful of live data.
+    pub fn home(&mut self, span_ms: u64) {
+        if self.plays() {
+            (self.end, self.starting) = (self.first(), false);
+        } else {
+            self.to_start(span_ms);
+        }
+    }
+
     /// To the start: the moment at which the first data fill the time axis.
     pub fn to_start(&mut self, span_ms: u64) {
         self.end = (self.first() + span_ms).min(self.edge());
@@ -196,6 +205,21 @@ mod tests {
         t.pause(SPAN);
         t.pause(SPAN);
         assert_eq!(t.end(), Time(1_060_000), "plays again from the start");
+    }
+
+    #[test]
+    fn home_is_the_start_of_a_recording_and_a_screenful_of_live_data() {
+        let data = Some((Time(1_000_000), Time(1_200_000)));
+        let mut t = Timeline::new(Origin::Recording, Time(5));
+        t.tick(Time(5), data, true, SPAN);
+        t.home(SPAN);
+        assert_eq!((t.end(), t.moving()), (Time(1_000_000), true));
+        t.tick(Time(1005), data, true, SPAN);
+        assert_eq!(t.end(), Time(1_001_000), "plays on from there");
+        let mut t = Timeline::new(Origin::Live, Time(1_200_000));
+        t.tick(Time(1_200_000), data, false, SPAN);
+        t.home(SPAN);
+        assert_eq!((t.end(), t.moving()), (Time(1_060_000), false));
     }
 
     #[test]

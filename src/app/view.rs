@@ -26,7 +26,15 @@ impl View {
     /// Lengths of the time axis that the span keys step through, ms.
     pub const SPANS: [u64; 8] = [15_000, 60_000, 300_000, 600_000, 1_800_000, 3_600_000, 6 * 3_600_000, 24 * 3_600_000];
     /// What the heat map can show, in the order of its key.
-    pub const LATENCIES: [Metric; 4] = [Metric::Ttft, Metric::Itl, Metric::E2e, Metric::QueueTime];
+    pub const LATENCIES: [Metric; 7] = [
+        Metric::Ttft,
+        Metric::Itl,
+        Metric::Tpot,
+        Metric::E2e,
+        Metric::QueueTime,
+        Metric::PrefillTime,
+        Metric::DecodeTime,
+    ];
 
     /// The first GPU and engine, one minute up to `end`.
     pub const fn new(end: Time) -> Self {

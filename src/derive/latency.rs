@@ -6,6 +6,8 @@
 //! its part of the log axis has (density = count ÷ log-width): a wide bucket does not look hot. It must
 //! not know colours or characters. Invariant: what was not scraped is never shown as no traffic.
 
+pub mod summary;
+
 use std::sync::Arc;
 
 use crate::model::{Metric, Subject, Time};

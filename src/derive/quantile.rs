@@ -26,14 +26,18 @@ pub struct Quantile {
 /// statistics, 2.5 % on each side: the largest observation lies above the true quantile with
 /// probability 1 − qⁿ ≥ 0.975. That takes n = 6 for P50, 72 for P95 and 368 for P99.
 pub const fn enough(q: f64, n: u64) -> bool {
-    let least = if q >= 0.99 {
+    n >= least(q)
+}
+
+/// The fewest observations that are [`enough`] for quantile `q`.
+pub const fn least(q: f64) -> u64 {
+    if q >= 0.99 {
         368
     } else if q >= 0.95 {
         72
     } else {
         6
-    };
-    n >= least
+    }
 }
 
 /// The highest of P99, P95 and P50 that `n` observations allow ([`enough`]); `None` below 6.

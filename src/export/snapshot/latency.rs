@@ -16,6 +16,9 @@ pub(super) struct Latencies {
     e2e_s: Latency,
     itl_s: Latency,
     queue_s: Latency,
+    tpot_s: Latency,
+    prefill_s: Latency,
+    decode_s: Latency,
     /// Means over the window, for engines without histograms as well.
     e2e_mean_s: Option<f64>,
     queue_mean_s: Option<f64>,
@@ -49,11 +52,25 @@ pub(super) fn latencies(data: &Data, engine: u8, window: Window, prefix: &str, g
     };
     let (ttft_s, e2e_s) = (of("ttft_s", Metric::Ttft), of("e2e_s", Metric::E2e));
     let (itl_s, queue_s) = (of("itl_s", Metric::Itl), of("queue_s", Metric::QueueTime));
+    let tpot_s = of("tpot_s", Metric::Tpot);
+    let (prefill_s, decode_s) = (of("prefill_s", Metric::PrefillTime), of("decode_s", Metric::DecodeTime));
     gaps.enter(format!("{prefix}latency."));
     let mut scratch = HistogramWindow::default();
     let [e2e_mean_s, queue_mean_s, prefill_mean_s, decode_mean_s] =
         MEANS.map(|m| gaps.float_of(m.name, m.sum, mean(data, engine, m, window, &mut scratch)));
-    Latencies { ttft_s, e2e_s, itl_s, queue_s, e2e_mean_s, queue_mean_s, prefill_mean_s, decode_mean_s }
+    Latencies {
+        ttft_s,
+        e2e_s,
+        itl_s,
+        queue_s,
+        tpot_s,
+        prefill_s,
+        decode_s,
+        e2e_mean_s,
+        queue_mean_s,
+        prefill_mean_s,
+        decode_mean_s,
+    }
 }
 
 fn latency(data: &Data, engine: u8, metric: Metric, window: Window, gaps: &mut Gaps) -> Latency {

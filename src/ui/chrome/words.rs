@@ -58,7 +58,10 @@ impl Display for Latency {
             Metric::Ttft => "TTFT",
             Metric::Itl => "ITL",
             Metric::E2e => "E2E",
+            Metric::Tpot => "TPOT",
             Metric::QueueTime => "queue",
+            Metric::PrefillTime => "prefill",
+            Metric::DecodeTime => "decode",
             other => other.key(),
         })
     }

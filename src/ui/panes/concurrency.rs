@@ -17,7 +17,7 @@ use ratatui::style::{Modifier, Style};
 use crate::derive::concurrency::{Cell, Column, Map, ROWS, State};
 use crate::derive::latency::LogAxis;
 use crate::derive::quantile::Quantile;
-use crate::model::{Metric, Reading, Subject};
+use crate::model::{Metric, Reading, Subject, Why};
 use crate::store::Data;
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::{columns, put, put_right};
@@ -25,10 +25,10 @@ use crate::ui::theme::{Role, Theme};
 use crate::ui::units::Seconds;
 use crate::ui::widgets::{Axes, swatch};
 
-use super::latency::words::{Bounded, definition, name, observations};
-use super::notice;
+use super::latency::words::{Bounded, Compact, Short, definition, name, observations};
+use super::notice::{self, Lack};
 use super::row::Row;
-use words::{Compact, Minute, Running, Short, caveat};
+use words::{Minute, Running, caveat};
 
 /// The pane.
 pub(super) const SPEC: PaneSpec = PaneSpec {
@@ -57,6 +57,7 @@ struct Concurrency {
     map: Map,
     axis: Option<LogAxis>,
     metric: Option<Metric>,
+    definition: &'static str,
     /// Lowest row on screen.
     bottom: usize,
 }
@@ -107,8 +108,15 @@ impl Pane for Concurrency {
         let used = |row: &usize| self.map.columns().iter().any(|c| c.cells[*row] != Cell::Empty);
         let top = (0..ROWS).rev().find(used).unwrap_or(ROWS - 1);
         self.bottom = (top + 1).saturating_sub(usize::from(rows)).min(ROWS - usize::from(rows));
+        self.definition = definition(view.latency, notice::kind(data, view.engine, view.end));
         notice::engine(data, view, &mut self.notice);
         self.word_title(view.latency);
+        if self.notice.is_empty() && self.map.edges().is_empty() {
+            let kind = notice::kind(data, view.engine, view.end);
+            let lack = Lack { kind, metric: view.latency, why: Why::Unsupported };
+            // Writing to a String never fails.
+            let _ = write!(self.notice, "{}: no histogram; {lack}; m shows another latency", name(view.latency));
+        }
     }
 
     fn title(&self) -> &str {
@@ -133,7 +141,7 @@ impl Pane for Concurrency {
         picture.draw(buf);
         picture.draw_labels(buf, &parts);
         picture.draw_times(buf, &parts, context);
-        put(buf, parts.head, (0, 0), dim, format_args!("{}; {}", caveat(metric), definition(metric)));
+        put(buf, parts.head, (0, 0), dim, format_args!("{}; {}", caveat(metric), self.definition));
         match context.view.cursor.filter(|_| context.focused) {
             Some(cursor) => picture.draw_cursor(buf, parts.legend, cursor),
             None => picture.draw_legend(buf, parts.legend),
@@ -147,7 +155,7 @@ impl Concurrency {
         let name = name(metric);
         // Writing to a String never fails.
         let _ = if self.map.edges().is_empty() {
-            let why = if self.notice.is_empty() { ": this engine does not expose it" } else { " not scraped" };
+            let why = if self.notice.is_empty() { ": no histogram exposed" } else { " not scraped" };
             write!(self.title, "{name}{why}")
         } else if let Some((column, row, q, quantile)) = self.newest() {
             let bounded = Bounded { q, quantile, edges: self.map.edges() };

@@ -1,6 +1,7 @@
 //! Latency over time: where requests spend it (heat map), and the quantiles that n allows, with the
-//! interval that certainly holds them.
+//! interval that certainly holds them; where there is room, all latencies of the engine in a table.
 
+mod table;
 pub(super) mod words;
 
 use std::fmt::{self, Write};
@@ -10,21 +11,24 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use crate::app::View;
+use crate::derive::latency::summary::Summary;
 use crate::derive::latency::{Grid, Headline, LogAxis, State, bucket_span};
-use crate::derive::quantile::Quantile;
-use crate::model::{Metric, Subject};
-use crate::store::Data;
+use crate::derive::quantile::{Quantile, quantile};
+use crate::model::{Metric, Reading, Subject, Why};
+use crate::store::{Data, HistogramWindow};
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::put;
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::Span;
+use crate::ui::units::{Seconds, Span};
 
 use crate::ui::widgets::scale::nice_up;
 use crate::ui::widgets::{Axes, Heatmap, TimeEnd, pixel_rows, swatch, time_axis};
 
-use super::notice;
+use super::notice::{self, Lack};
 use super::row::Row;
-use words::{Bounded, Count, Covered, Edge, Tick, definition, name, observations};
+use table::Table;
+use words::{Bounded, Covered, Edge, MeanOnly, Short, Tick, definition, finer, name, observations};
 
 /// The pane.
 pub(super) const SPEC: PaneSpec = PaneSpec {
@@ -32,7 +36,11 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     tab: "Latency",
     help: "Time against latency (log rows): the brighter a cell, the more requests, per cell on a square-root scale. \
            P50 and P99 are marked with the range that certainly holds them; a quantile is shown only when there are \
-           enough requests (P99: 368). Dots below: scraped, but no traffic; hatched: not scraped.",
+           enough requests (P99: 368). Dots below: scraped, but no traffic; hatched: not scraped. Alone on the screen \
+           it lists all latencies that the engine exposes. Below the first bucket edge and beyond the last one only the \
+           edge is known; for finer buckets start vLLM 0.33 with --custom-histogram-buckets '{\"request_latency\": […]}' \
+           (or time_to_first_token, inter_token_latency), SGLang with --bucket-time-to-first-token, \
+           --bucket-inter-token-latency, --bucket-e2e-request-latency and a list of edges in seconds.",
     new: || Box::new(Latency::default()),
 };
 
@@ -49,24 +57,66 @@ struct Latency {
     top: f32,
     headline: Option<Headline>,
     median: Option<Quantile>,
+    p95: Option<Quantile>,
+    mean: Option<f64>,
+    definition: &'static str,
+    /// The flag for finer buckets, where the quantile of the title lies outside the edges.
+    finer: Option<&'static str>,
+    /// What is missing where there is no histogram.
+    nothing: Nothing,
+    table: Table,
+    scratch: HistogramWindow,
     metric: Option<Metric>,
     end: Option<TimeEnd>,
+}
+
+/// Why there is no histogram.
+#[derive(Clone, Copy, Debug, Default)]
+enum Nothing {
+    /// The engine was not read.
+    #[default]
+    NotScraped,
+    /// It exposes nothing of this latency.
+    NotExposed,
+    /// It exposes a sum only.
+    OnlySum,
 }
 
 /// The parts of the pane. Parts that have no room are empty.
 struct Parts {
     head: Rect,
+    /// The quantiles that are not in the title; with a table they are there.
+    quantiles: Rect,
     axes: Axes,
     legend: Rect,
+    table: Rect,
+    /// What would give finer buckets.
+    finer: Rect,
 }
+
+/// Height from which on all latencies are listed below the heat map.
+const WITH_TABLE: u16 = 18;
 
 fn parts(area: Rect) -> Parts {
     let (head, legend) = (u16::from(area.height >= 10), u16::from(area.height >= 5));
-    let middle = Rect { y: area.y + head, height: area.height - head - legend, ..area };
+    let table = if area.height >= WITH_TABLE { table::ROWS } else { 0 };
+    let finer = u16::from(area.height > WITH_TABLE);
+    let quantiles = u16::from((12..WITH_TABLE).contains(&area.height));
+    let mut y = area.y;
+    let mut next = |height| {
+        let row = Rect { y, height, ..area };
+        y += height;
+        row
+    };
+    let (head_area, quantiles_area) = (next(head), next(quantiles));
+    let middle = next(area.height - head - quantiles - legend - table - finer);
     Parts {
-        head: Rect { height: head, ..area },
+        head: head_area,
+        quantiles: quantiles_area,
         axes: Axes::split(middle),
-        legend: Rect { y: middle.y + middle.height, height: legend, ..area },
+        legend: next(legend),
+        table: next(table),
+        finer: next(finer),
     }
 }
 
@@ -89,8 +139,15 @@ impl Pane for Latency {
         self.top = nice_up(f64::from(most)) as f32;
         self.headline = self.grid.headline();
         self.median = self.grid.median();
+        self.p95 = quantile(self.grid.visible(), 0.95).filter(|q| q.enough);
+        let seen = self.grid.visible();
+        self.mean = seen.sum.filter(|_| seen.n > 0).map(|sum| sum / seen.n as f64);
         self.end = Some(TimeEnd::of(view, data.oldest()));
+        if area.height >= WITH_TABLE {
+            self.table.prepare(data, view, &mut self.scratch);
+        }
         notice::engine(data, view, &mut self.notice);
+        self.explain(data, view);
         self.word_title(view.latency, view.span_ms);
     }
 
@@ -100,14 +157,16 @@ impl Pane for Latency {
 
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
         let area = area.intersection(buf.area);
-        let (Some(axis), Some(metric), Some(end)) = (self.axis, self.metric, self.end) else { return };
+        let (Some(axis), Some(end)) = (self.axis, self.end) else { return };
         if area.height < 3 || area.width < 12 {
             put(buf, area, (0, 0), Style::new(), format_args!("{}", self.title));
             return;
         }
         let parts = parts(area);
         if self.grid.edges().is_empty() {
-            notice::draw(buf, area, *context.theme, if self.notice.is_empty() { &self.title } else { &self.notice });
+            let above = Rect { height: area.height - parts.table.height - parts.finer.height, ..area };
+            notice::draw(buf, above, *context.theme, if self.notice.is_empty() { &self.title } else { &self.notice });
+            self.table.draw(buf, parts.table, *context.theme);
             return;
         }
         let picture = Picture { pane: self, theme: context.theme, plot: parts.axes.plot, axis };
@@ -115,7 +174,13 @@ impl Pane for Latency {
         picture.draw_labels(buf, parts.axes.left);
         picture.draw_window(buf, parts.axes.right);
         time_axis(buf, &parts.axes, context.theme, context.view.span_ms, end);
-        put(buf, parts.head, (0, 0), context.theme.style(Role::Dim), format_args!("{}", definition(metric)));
+        let dim = context.theme.style(Role::Dim);
+        put(buf, parts.head, (0, 0), dim, format_args!("{}", self.definition));
+        self.draw_quantiles(buf, parts.quantiles, *context.theme);
+        self.table.draw(buf, parts.table, *context.theme);
+        if let Some(flag) = self.finer {
+            put(buf, parts.finer, (0, 0), dim, format_args!("finer: {flag}"));
+        }
         match context.view.cursor.filter(|_| context.focused) {
             Some(cursor) => picture.draw_cursor(buf, parts.legend, cursor, context),
             None => picture.draw_legend(buf, parts.legend),
@@ -124,15 +189,58 @@ impl Pane for Latency {
 }
 
 impl Latency {
+    /// Says what the metric means with this engine, what would give finer buckets, and what is left where it has no
+    /// histogram of it.
+    fn explain(&mut self, data: &Data, view: &View) {
+        let kind = notice::kind(data, view.engine, view.end);
+        self.definition = definition(view.latency, kind);
+        let outside =
+            |headline: &Headline| !Short { quantile: &headline.quantile, edges: self.grid.edges() }.is_inside();
+        self.finer = self.headline.as_ref().filter(|h| outside(h)).and_then(|_| finer(view.latency, kind));
+        self.nothing = Nothing::NotScraped;
+        if !self.notice.is_empty() || !self.grid.edges().is_empty() {
+            return;
+        }
+        // Writing to a String never fails.
+        let _ = match Summary::of(data, view.engine, view.latency, view.window(), &mut self.scratch) {
+            Summary::Sum { seconds, requests } => {
+                self.nothing = Nothing::OnlySum;
+                let mean = MeanOnly { metric: view.latency, seconds, requests };
+                write!(self.notice, "{mean} in {}. {}", Covered(view.span_ms), self.definition)
+            }
+            Summary::NotExposed | Summary::Histogram { .. } => {
+                self.nothing = Nothing::NotExposed;
+                let lack = Lack { kind, metric: view.latency, why: Why::Unsupported };
+                write!(self.notice, "{}: {lack}; m shows another latency", name(view.latency))
+            }
+        };
+    }
+
+    /// Mean, P50 and P95 of the window, unless the title has them.
+    fn draw_quantiles(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
+        let dim = theme.style(Role::Dim);
+        let mut row = Row::new(buf, area);
+        if let Some(mean) = self.mean {
+            row.part(&[(dim, format_args!("mean {}", Seconds(Reading::new(mean))))]).gap(2);
+        }
+        for (q, quantile) in [(0.5, self.median), (0.95, self.p95)] {
+            let titled = self.headline.is_none_or(|h| h.q <= q);
+            if let Some(quantile) = quantile.filter(|_| !titled) {
+                let bounded = Bounded { q, quantile, edges: self.grid.edges() };
+                row.part(&[(dim, format_args!("{bounded}"))]).gap(2);
+            }
+        }
+    }
+
     fn word_title(&mut self, metric: Metric, span_ms: u64) {
         self.title.clear();
         let (name, seen) = (name(metric), self.grid.visible());
         // Writing to a String never fails.
         let _ = if self.grid.edges().is_empty() {
-            if self.notice.is_empty() {
-                write!(self.title, "{name}: this engine does not expose it")
-            } else {
-                write!(self.title, "{name} not scraped")
+            match self.nothing {
+                Nothing::NotScraped => write!(self.title, "{name} not scraped"),
+                Nothing::NotExposed => write!(self.title, "{name}: this engine does not expose it"),
+                Nothing::OnlySum => write!(self.title, "{name}: a mean, no histogram"),
             }
         } else if let Some((from, to)) = seen.covered {
             // A window that began before the first scrape is as long as what was scraped of it.
@@ -344,11 +452,7 @@ impl Picture<'_> {
         let any = |state| grid.columns().iter().any(|c| c.state == state);
         let mut row = Row::new(buf, area);
         if any(State::Counts) {
-            for (t, share) in [(0.0, 0.0), (0.1_f32.sqrt(), 0.1), (0.5_f32.sqrt(), 0.5), (1.0, 1.0)] {
-                row.picture(2, |buf, area| swatch(buf, area, self.theme, t));
-                row.part(&[(dim, format_args!(" {} ", Count(self.pane.top * share)))]);
-            }
-            row.part(&[(dim, format_args!("a cell ({})", self.sqrt()))]).gap(2);
+            self.draw_scale(&mut row);
         }
         if any(State::NoTraffic) {
             row.part(&[(dim, format_args!("{} no traffic", self.char('·', '_')))]).gap(2);
@@ -368,6 +472,32 @@ impl Picture<'_> {
             row.part(&[(self.theme.style(MEDIAN), line), (dim, format_args!("P50"))]);
             row.part(&[(dim, format_args!(" of a column, {} certain range", self.char('│', '|')))]);
         }
+    }
+
+    /// The colours of some whole numbers of requests. Where even the hottest cell has less than one (a request
+    /// is spread over its bucket), the ends of the scale.
+    fn draw_scale(&self, row: &mut Row<'_>) {
+        let (top, dim) = (self.pane.top, self.theme.style(Role::Dim));
+        let whole = [(top / 10.0).round(), (top / 2.0).round(), top.round()];
+        if whole[2] < 2.0 {
+            for (t, word) in [(0.0, "few"), (1.0, "most, spread over their bucket")] {
+                row.picture(2, |buf, area| swatch(buf, area, self.theme, t));
+                row.part(&[(dim, format_args!(" {word} "))]);
+            }
+            row.gap(1);
+            return;
+        }
+        row.picture(2, |buf, area| swatch(buf, area, self.theme, 0.0));
+        row.part(&[(dim, format_args!(" >0 "))]);
+        for (i, count) in whole.into_iter().enumerate().filter(|(_, count)| *count >= 1.0) {
+            // Rounded, two of them may be the same.
+            if !whole[..i].contains(&count) {
+                let t = (count / top).sqrt();
+                row.picture(2, |buf, area| swatch(buf, area, self.theme, t));
+                row.part(&[(dim, format_args!(" {count:.0} "))]);
+            }
+        }
+        row.part(&[(dim, format_args!("a cell ({})", self.sqrt()))]).gap(2);
     }
 
     /// Marks the cell under the cursor and reads it out in place of the legend.

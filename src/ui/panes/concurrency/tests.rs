@@ -164,7 +164,7 @@ fn what_is_missing_says_why() {
     assert_eq!(title, "TTFT not scraped");
     assert!(rows.concat().contains("--engine http://HOST:PORT"), "{rows:#?}");
     let other = View { latency: Metric::Itl, ..view(&some()) };
-    assert_eq!(drawn(&some(), other, (60, 10), Theme::FULL).0, "ITL: this engine does not expose it");
+    assert_eq!(drawn(&some(), other, (60, 10), Theme::FULL).0, "ITL: no histogram exposed");
     let unread = Store::new(Retention::HOUR);
     for second in 0..5 {
         let mut batch = scrape(second, 4.0, [0.0, 9.0 * second as f64, 0.0, 0.0, 0.0, 0.0]);

@@ -159,13 +159,13 @@ fn what_is_missing_says_why() {
     let other = View { latency: Metric::Itl, ..view(&steady(1), 60) };
     let (title, rows) = drawn(&steady(1), other, (60, 10), Theme::FULL);
     assert_eq!(title, "ITL: this engine does not expose it");
-    assert!(rows.concat().contains("does not expose"), "{rows:#?}");
+    assert!(rows.concat().contains("ITL: not exposed by this engine"), "{rows:#?}");
 }
 
 #[test]
 fn ascii_terminals_get_marks_of_their_own() {
     let (_, rows) = drawn(&steady(400), view(&steady(400), 10), (110, 14), ASCII);
-    let plot = rows[1..11].concat();
+    let plot = rows[2..12].concat();
     assert!(plot.contains('=') && plot.contains('-') && plot.contains('#') && plot.is_ascii(), "{rows:#?}");
 }
 
@@ -175,5 +175,95 @@ fn every_size_is_drawn() {
         for height in 0..16 {
             drawn(&steady(40), View { cursor: Some((3, 3)), ..view(&steady(40), 10) }, (width, height), Theme::FULL);
         }
+    }
+}
+
+/// A scrape a second for ten seconds, each filled with what it holds.
+fn scraped(fill: impl Fn(f64, &mut Batch)) -> Store {
+    let store = Store::new(Retention::HOUR);
+    for second in 0..=10_u32 {
+        let mut batch = Batch::new(SourceId::Engine(0), Time(100_000 + u64::from(second) * 1000), 3500);
+        batch.fact(Subject::Engine(0), FactKey::Url, "http://h:8000");
+        batch.fact(Subject::Engine(0), FactKey::Kind, "vllm");
+        batch.state = Some(SourceState::Ok);
+        fill(f64::from(second), &mut batch);
+        store.push(&batch);
+    }
+    store
+}
+
+fn histogram(metric: Metric, cumulative: Vec<f64>, sum: f64) -> HistogramSample {
+    HistogramSample { sets: 0, subject: Subject::Engine(0), metric, edges: EDGES.into(), cumulative, sum: Some(sum) }
+}
+
+#[test]
+fn with_room_all_latencies_are_listed_with_their_bounds() {
+    let store = scraped(|s, batch| {
+        batch.histograms.push(histogram(
+            Metric::Ttft,
+            [0.0, 0.0, 40.0, 40.0, 40.0, 40.0, 40.0].map(|n| n * s).into(),
+            8.0 * s,
+        ));
+        batch.histograms.push(histogram(Metric::Itl, [900.0; 7].map(|n| n * s).into(), 4.5 * s));
+        batch.histograms.push(histogram(
+            Metric::E2e,
+            [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 10.0].map(|n| n * s).into(),
+            90.0 * s,
+        ));
+        batch.push(Subject::Engine(0), Metric::QueueSum, s);
+        batch.push(Subject::Engine(0), Metric::RequestsFinished, 10.0 * s);
+    });
+    let (_, rows) = drawn(&store, view(&store, 10), (78, 20), Theme::FULL);
+    let line =
+        |name: &str| rows[10..].iter().find(|r| r.starts_with(name)).unwrap_or_else(|| panic!("{name} {rows:#?}"));
+    assert!(line("TTFT").contains("   400   200ms  ") && line("TTFT").contains(" 100ms–250ms"), "{rows:#?}");
+    assert!(line("ITL").contains("  9000   5.0ms  <10ms"), "{rows:#?}");
+    assert!(line("E2E").contains(">2.50s ≤") && line("E2E").contains("n < 368"), "{rows:#?}");
+    assert!(line("queue").contains("mean 100 ms of 100 requests; no histogram exposed"));
+    assert!(line("TPOT").contains("not exposed by vLLM"), "{rows:#?}");
+    assert!(rows.concat().contains("P50 certainly in  P95 certainly in  P99 certainly in"), "{rows:#?}");
+}
+
+#[test]
+fn a_quantile_outside_the_edges_names_the_flag_for_finer_buckets() {
+    let store = scraped(|s, batch| batch.histograms.push(histogram(Metric::Itl, vec![900.0 * s; 7], 4.5 * s)));
+    let view = View { latency: Metric::Itl, ..view(&store, 10) };
+    let (title, rows) = drawn(&store, view, (100, 19), Theme::FULL);
+    assert_eq!(title, "ITL P99 < 10.0 ms, n 9000 in 10 s");
+    assert!(rows[18].contains("--custom-histogram-buckets '{\"inter_token_latency\":[…]}'"), "{rows:#?}");
+    assert!(rows[0].starts_with("inter-token latency: each gap between output events, requests pooled"));
+    let inside = drawn(&steady(40), self::view(&steady(40), 10), (100, 19), Theme::FULL).1;
+    assert!(!inside[18].contains("buckets"), "{inside:#?}");
+}
+
+#[test]
+fn the_quantiles_that_are_not_in_the_title_stand_below_it() {
+    let (_, rows) = drawn(&steady(40), view(&steady(40), 10), (80, 13), Theme::FULL);
+    assert!(rows[1].contains("P50 175 ms (100 ms–250 ms)  P95 ") && !rows[1].contains("P99"), "{rows:#?}");
+    let (title, rows) = drawn(&steady(36), view(&steady(36), 10), (80, 13), Theme::FULL);
+    assert!(title.contains("P95") && !rows[1].contains("P95"), "{title} {rows:#?}");
+}
+
+#[test]
+fn without_a_histogram_there_is_a_mean_and_no_quantile() {
+    let store = scraped(|s, batch| {
+        batch.push(Subject::Engine(0), Metric::E2eSum, 0.96 * s);
+        batch.push(Subject::Engine(0), Metric::RequestsFinished, 1.2 * s);
+    });
+    let view = View { latency: Metric::E2e, ..view(&store, 10) };
+    let (title, rows) = drawn(&store, view, (74, 10), Theme::FULL);
+    assert_eq!(title, "E2E: a mean, no histogram");
+    let words = rows.concat().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("mean only, no histogram exposed: E2E 800 ms mean of 12 requests in 10 s."), "{words}");
+    let other = drawn(&store, View { latency: Metric::Ttft, ..view }, (74, 10), Theme::FULL).1.concat();
+    assert!(other.contains("TTFT: not exposed by vLLM") && other.contains("m shows another"), "{other}");
+}
+
+#[test]
+fn the_legend_has_no_fractions_of_a_request() {
+    for n in [1, 3, 8, 20, 50, 400] {
+        let (_, rows) = drawn(&steady(n), view(&steady(n), 10), (110, 14), Theme::MONO);
+        let legend = rows[13].split("a cell").next().unwrap();
+        assert!(!legend.contains("0.") && !legend.contains(".5"), "{n}: {legend}");
     }
 }

@@ -11,21 +11,41 @@ pub(in crate::ui::panes) const fn name(metric: Metric) -> &'static str {
     match metric {
         Metric::Ttft => "TTFT",
         Metric::Itl => "ITL",
+        Metric::Tpot => "TPOT",
         Metric::E2e => "E2E",
         Metric::QueueTime => "queue time",
+        Metric::PrefillTime => "prefill",
+        Metric::DecodeTime => "decode",
         _ => "latency",
     }
 }
 
-/// What is measured, in one line.
-pub(in crate::ui::panes) const fn definition(metric: Metric) -> &'static str {
+/// What is measured, in one line. `kind` is the engine's adapter: not all mean the same.
+pub(in crate::ui::panes) fn definition(metric: Metric, kind: &str) -> &'static str {
     match metric {
         Metric::Ttft => "time to first token: from arrival at the engine to the first token",
-        Metric::Itl => "inter-token latency: between output events, all requests pooled",
+        Metric::Itl => "inter-token latency: each gap between output events, requests pooled",
+        Metric::Tpot if ["tgi", "lorax"].contains(&kind) => "time per token: a mean for each request, first token in",
+        Metric::Tpot => "time per output token: a mean for each request, first token out",
         Metric::E2e => "end to end: from arrival to the last token, counted when it ends",
         Metric::QueueTime => "queue time: from arrival until first scheduled",
+        Metric::PrefillTime => "prefill: from first scheduled to the first token",
+        Metric::DecodeTime => "decode: from the first token to the last",
         _ => "",
     }
+}
+
+/// How an engine is started for finer buckets of a latency.
+pub(super) fn finer(metric: Metric, kind: &str) -> Option<&'static str> {
+    Some(match (kind, metric) {
+        ("vllm", Metric::Ttft) => "vLLM 0.33 --custom-histogram-buckets '{\"time_to_first_token\":[…]}'",
+        ("vllm", Metric::Itl | Metric::Tpot) => "vLLM 0.33 --custom-histogram-buckets '{\"inter_token_latency\":[…]}'",
+        ("vllm", _) => "vLLM 0.33 --custom-histogram-buckets '{\"request_latency\":[…]}'",
+        ("sglang", Metric::Ttft) => "SGLang --bucket-time-to-first-token …",
+        ("sglang", Metric::Itl) => "SGLang --bucket-inter-token-latency …",
+        ("sglang", Metric::E2e) => "SGLang --bucket-e2e-request-latency …",
+        _ => return None,
+    })
 }
 
 /// What a histogram counts.
@@ -58,6 +78,75 @@ impl Display for Bounded<'_> {
             Some(hi) if open => write!(f, "> {} (at most {})", seconds(lo), seconds(hi)),
             None => write!(f, "> {}", seconds(lo)),
             Some(hi) => write!(f, "{} ({}–{})", seconds(value), seconds(lo), seconds(hi)),
+        }
+    }
+}
+
+/// A latency in at most five columns: "7.8ms", "780ms", "1.25s", "125s".
+pub(in crate::ui::panes) struct Compact(pub(in crate::ui::panes) f64);
+
+impl Display for Compact {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            v if v < 0.000_999_5 => write!(f, "{:.0}µs", v * 1e6),
+            v if v < 0.009_95 => write!(f, "{:.1}ms", v * 1e3),
+            v if v < 0.9995 => write!(f, "{:.0}ms", v * 1e3),
+            v if v < 9.995 => write!(f, "{v:.2}s"),
+            v if v < 99.95 => write!(f, "{v:.1}s"),
+            v if v < 9999.5 => write!(f, "{v:.0}s"),
+            v => write!(f, "{:.0}h", v / 3600.0),
+        }
+    }
+}
+
+/// A cell's quantile in at most six columns; outside the edges the edge, which is all that is known: "<300ms".
+pub(in crate::ui::panes) struct Short<'a> {
+    pub(in crate::ui::panes) quantile: &'a Quantile,
+    pub(in crate::ui::panes) edges: &'a [f64],
+}
+
+impl Short<'_> {
+    /// Whether it lies between two edges, so that the value is more than a guess.
+    pub(in crate::ui::panes) fn is_inside(&self) -> bool {
+        self.quantile.lo > 0.0 && self.edges.last().is_some_and(|&last| self.quantile.lo < last)
+    }
+}
+
+impl Display for Short<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Quantile { value, lo, hi, .. } = *self.quantile;
+        match hi {
+            Some(hi) if lo <= 0.0 => write!(f, "<{}", Compact(hi)),
+            _ if self.edges.last().is_none_or(|&last| lo >= last) => write!(f, ">{}", Compact(lo)),
+            _ => write!(f, "{}", Compact(value)),
+        }
+    }
+}
+
+/// What is left without a histogram: "mean only, no histogram exposed: E2E 800 ms mean of 12 requests"; shorter
+/// beside its name: "mean 800 ms of 12 requests; no histogram exposed".
+pub(super) struct MeanOnly {
+    pub(super) metric: Metric,
+    pub(super) seconds: Option<f64>,
+    pub(super) requests: Option<f64>,
+}
+
+impl Display for MeanOnly {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let name = name(self.metric);
+        match (self.seconds, self.requests) {
+            (None, _) => write!(f, "no histogram exposed, and its sum was not read"),
+            (Some(_), Some(n)) if n < 0.5 => write!(f, "no histogram exposed: {name} not known, no request ended"),
+            (Some(s), Some(n)) => {
+                let mean = seconds(s / n);
+                if f.alternate() {
+                    return write!(f, "mean {mean} of {n:.0} requests; no histogram exposed");
+                }
+                write!(f, "mean only, no histogram exposed: {name} {mean} mean of {n:.0} requests")
+            }
+            (Some(s), None) => {
+                write!(f, "no histogram exposed: {name} {} in all, requests not counted", seconds(s))
+            }
         }
     }
 }
@@ -124,20 +213,6 @@ fn pad(f: &mut Formatter<'_>, sign: &str, value: f64, space: &str) -> fmt::Resul
     write!(f, "{sign}{value:.decimals$}{space}{unit}")
 }
 
-/// A number of observations in a cell: fractions below ten only.
-pub(super) struct Count(pub(super) f32);
-
-impl Display for Count {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            v if v <= 0.0 => f.write_str(">0"),
-            v if (v - v.round()).abs() < 0.005 => write!(f, "{v:.0}"),
-            v if (v * 10.0 - (v * 10.0).round()).abs() < 0.05 => write!(f, "{v:.1}"),
-            v => write!(f, "{v:.2}"),
-        }
-    }
-}
-
 /// A length of time, ms, that need not be round: "199 s", "10 min".
 pub(super) struct Covered(pub(super) u64);
 
@@ -178,8 +253,43 @@ mod tests {
     }
 
     #[test]
-    fn counts_have_no_needless_digits() {
-        let all: Vec<_> = [0.0, 0.05, 0.5, 2.0, 2.5, 500.0].map(|v| Count(v).to_string()).into();
-        assert_eq!(all, [">0", "0.05", "0.5", "2", "2.5", "500"]);
+    fn latencies_fit_five_columns() {
+        let all = [0.0004, 0.0078, 0.078, 0.78, 1.25, 12.5, 125.0, 7680.0, 86_400.0].map(|v| Compact(v).to_string());
+        assert_eq!(all, ["400µs", "7.8ms", "78ms", "780ms", "1.25s", "12.5s", "125s", "7680s", "24h"]);
+        for step in 0..2000 {
+            let value = 10_f64.powf(f64::from(step) / 200.0 - 5.0);
+            assert!(Compact(value).to_string().chars().count() <= 5, "{value}");
+        }
+    }
+
+    #[test]
+    fn beyond_the_edges_the_edge_is_said() {
+        let of = |lo, hi| {
+            Short { quantile: &Quantile { value: 0.5, lo, hi, enough: true, n: 400 }, edges: &[0.3, 80.0] }.to_string()
+        };
+        assert_eq!([of(0.0, Some(0.3)), of(0.3, Some(80.0)), of(80.0, None)], ["<300ms", "500ms", ">80.0s"]);
+    }
+
+    #[test]
+    fn a_mean_says_over_how_many() {
+        let of = |seconds, requests| MeanOnly { metric: Metric::E2e, seconds, requests }.to_string();
+        assert_eq!(of(Some(9.6), Some(12.0)), "mean only, no histogram exposed: E2E 800 ms mean of 12 requests");
+        assert_eq!(of(Some(9.6), None), "no histogram exposed: E2E 9.60 s in all, requests not counted");
+        assert_eq!(of(Some(0.0), Some(0.0)), "no histogram exposed: E2E not known, no request ended");
+        assert_eq!(of(None, None), "no histogram exposed, and its sum was not read");
+    }
+
+    #[test]
+    fn every_latency_has_a_name_and_a_definition() {
+        for metric in crate::app::View::LATENCIES {
+            assert_ne!(name(metric), "latency");
+            for kind in ["vllm", "sglang", "tgi"] {
+                let text = definition(metric, kind);
+                assert!(!text.is_empty() && text.chars().count() <= 70, "{text}");
+            }
+            assert!(finer(metric, "vllm").is_some() && finer(metric, "llama.cpp").is_none());
+        }
+        assert!(definition(Metric::Tpot, "tgi").contains("first token in"));
+        assert!(definition(Metric::Tpot, "vllm").contains("first token out"));
     }
 }
