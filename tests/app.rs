@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use warptop::app::{Event, Exit, Key, Origin};
-use warptop::model::{Batch, FactKey, ManualClock, Metric, SourceId, SourceState, Subject, Time};
+use warptop::model::{Batch, FactKey, HistogramSample, ManualClock, Metric, SourceId, SourceState, Subject, Time};
 use warptop::runtime::{Inputs, Program, Session};
 use warptop::store::{Retention, Store};
 use warptop::term::input::Input;
@@ -252,6 +252,38 @@ fn the_loop_ends_by_key_by_signal_and_when_nobody_is_left_to_speak() {
     assert_eq!(ends(&[key(Key::Ctrl('c'))]), Exit::Asked);
     assert_eq!(ends(&[Input::App(Event::Interrupt)]), Exit::Interrupted);
     assert_eq!(ends(&[key(Key::Tab)]), Exit::Interrupted);
+}
+
+#[test]
+fn the_cursor_belongs_to_the_map_in_focus() {
+    let mut rig = Rig::new(140, 45);
+    rig.serve(4.0, 0.0);
+    for second in 0..70 {
+        rig.pass(1000);
+        let mut scrape = Batch::new(SourceId::Engine(0), rig.now, 3500);
+        scrape.push(Subject::Engine(0), Metric::RequestsRunning, 4.0);
+        scrape.histograms.push(HistogramSample {
+            sets: 0,
+            subject: Subject::Engine(0),
+            metric: Metric::E2e,
+            edges: [1.0, 2.0].into(),
+            cumulative: vec![0.0, f64::from(second) * 10.0, f64::from(second) * 10.0],
+            sum: None,
+        });
+        rig.store.push(&scrape);
+    }
+    // E2E is the only latency there is, once the program has looked.
+    rig.rows();
+    rig.type_keys("m3c");
+    rig.shows(&["E2E P99 1.99 s (1.00 s–2.00 s)"]);
+    rig.lacks("running:");
+    let place = warptop::ui::panes::PANES.iter().position(|pane| pane.id == "concurrency").unwrap() + 1;
+    rig.type_keys(&place.to_string());
+    rig.shows(&["UTC, ", "running: ", "; mixed 0", "counted when a request ends"]);
+    rig.press(&[Key::Down; 8]);
+    rig.press(&[Key::Right; 60]);
+    rig.press(&[Key::Up, Key::Up]);
+    rig.shows(&["3–4 running: P9"]);
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn overload_queues_preempts_and_is_held_by_power() {
 fn an_idle_server_has_no_latency() {
     let (json, _) = at(3_000, 3_000);
     near(&json, "/engines/0/requests_running", 0.0);
-    for latency in ["ttft_s", "e2e_s", "itl_s", "queue_s"] {
+    for latency in ["ttft_s", "e2e_s", "itl_s", "queue_s", "tpot_s", "prefill_s", "decode_s"] {
         let latency = &json["engines"][0]["latency"][latency];
         assert_eq!((&latency["n"], &latency["p50"], &latency["p99"]), (&0.into(), &Value::Null, &Value::Null));
     }
@@ -185,4 +185,31 @@ fn the_clients_p99_is_inside_the_bounds() {
         }
     }
     assert!(wide.iter().all(|w| *w < 3.0), "bounds that hold everything prove nothing: {wide:?}");
+}
+
+/// What the client saw between the first token and the last, by request and by token, lies between the bounds. Every
+/// request had 128 tokens; both are observed when it ends.
+#[test]
+fn the_clients_decode_time_is_inside_the_bounds() {
+    let requests = requests();
+    let start = at(0, 1).1 as f64;
+    let (from, to) = (46_000.0, 62_000.0);
+    let (json, _) = at(to as u64, (to - from) as u64);
+    let scale: [(&str, f64); 2] = [("decode_s", 1.0), ("tpot_s", 127.0)];
+    for (name, parts) in scale {
+        let observed = requests.iter().filter(|r| (from..=to).contains(&(r.start + r.e2e - start)));
+        let mut truth: Vec<_> = observed.map(|r| (r.e2e - r.ttft) / 1000.0 / parts).collect();
+        truth.sort_by(f64::total_cmp);
+        let latency = &json["engines"][0]["latency"][name];
+        let n = latency["n"].as_u64().unwrap() as usize;
+        assert!(n.abs_diff(truth.len()) <= truth.len() / 20 && n >= 368, "{name}: {n} of {}", truth.len());
+        for (key, q) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
+            let want = truth[(truth.len() as f64 * q).ceil() as usize - 1];
+            let (lo, hi) = (number(latency, &format!("/{key}/lo")), number(latency, &format!("/{key}/hi")));
+            let slack = 0.02 / parts;
+            assert!(lo <= want * 1.05 + slack && want * 0.95 - slack <= hi, "{name} {key}: {want} not in {lo}..{hi}");
+        }
+    }
+    let prefill = &json["engines"][0]["latency"]["prefill_s"];
+    assert_eq!(prefill["n"], json["engines"][0]["latency"]["decode_s"]["n"], "{prefill}");
 }
