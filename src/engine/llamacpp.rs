@@ -20,7 +20,7 @@ mod slots;
 use serde::Deserialize;
 
 use super::table::{Found, Scalar, Table};
-use super::{Adapter, AdapterSpec, Answers, Memory};
+use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Reading, Sample, Subject, Why};
 use slots::{Slot, context};
 
@@ -42,6 +42,13 @@ static SPEC: AdapterSpec = AdapterSpec {
     main: &[METRICS, SLOTS, PROPS],
     beside: &[SLOTS],
     extras: &[PROPS, LORA],
+    flags: &[
+        (Setting::KvMemory, "--ctx-size"),
+        (Setting::KvType, "--cache-type-k, --cache-type-v"),
+        (Setting::Running, "--parallel"),
+        (Setting::StepTokens, "--batch-size"),
+        (Setting::Context, "--ctx-size"),
+    ],
     hints: &[
         (Metric::RequestsRunning, NEEDS_METRICS),
         (Metric::RequestsWaiting, NEEDS_METRICS),

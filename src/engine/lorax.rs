@@ -6,7 +6,7 @@
 //! response (`x-adapter-id`).
 
 use super::table::{Histogram, Scalar, Table};
-use super::{Adapter, AdapterSpec, Answers, Memory, tgi};
+use super::{Adapter, AdapterSpec, Answers, Memory, Setting, tgi};
 use crate::model::{Batch, Metric, Subject, Why};
 
 /// The adapter.
@@ -25,6 +25,7 @@ static SPEC: AdapterSpec = AdapterSpec {
     main: &[METRICS],
     beside: &[],
     extras: &[INFO],
+    flags: &[(Setting::StepTokens, "--max-batch-prefill-tokens"), (Setting::Context, "--max-total-tokens")],
     hints: &[
         (Metric::QueueCap, "LoRAX limits running and waiting requests together (--max-concurrent-requests)"),
         (Metric::WaitingCapacity, NONE),

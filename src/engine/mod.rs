@@ -41,10 +41,27 @@ pub struct AdapterSpec {
     pub beside: &'static [&'static str],
     /// Paths asked after the start and once a minute, for what changes rarely.
     pub extras: &'static [&'static str],
+    /// Its names for the settings that advice speaks of; what it does not let one set is left out.
+    pub flags: &'static [(Setting, &'static str)],
     /// What to do about a metric that this engine does not expose as it was started: "start it with --metrics".
     pub hints: &'static [(Metric, &'static str)],
     /// What was read and tested.
     pub help: &'static str,
+}
+
+/// What an operator can change about an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Memory that the KV pool gets.
+    KvMemory,
+    /// Number type of the KV cache.
+    KvType,
+    /// Requests that run at once.
+    Running,
+    /// Tokens computed in one step.
+    StepTokens,
+    /// Longest context admitted.
+    Context,
 }
 
 /// What an engine answered in one scrape, by path. Paths that failed are not there.
@@ -178,6 +195,11 @@ pub fn name(id: &str) -> Option<&'static str> {
 /// What to do about a metric that the engine with this id does not expose.
 pub fn hint(id: &str, metric: Metric) -> Option<&'static str> {
     spec(id)?.hints.iter().find(|(of, _)| *of == metric).map(|&(_, hint)| hint)
+}
+
+/// What the engine with this id calls a setting.
+pub fn flag(id: &str, setting: Setting) -> Option<&'static str> {
+    spec(id)?.flags.iter().find(|(of, _)| *of == setting).map(|&(_, flag)| flag)
 }
 
 fn spec(id: &str) -> Option<&'static AdapterSpec> {

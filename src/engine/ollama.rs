@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::{Adapter, AdapterSpec, Answers, Memory};
+use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Reading, Subject, Why};
 
 /// The adapter.
@@ -21,6 +21,11 @@ static SPEC: AdapterSpec = AdapterSpec {
     main: &[PS],
     beside: &[],
     extras: &[VERSION],
+    flags: &[
+        (Setting::KvType, "OLLAMA_KV_CACHE_TYPE"),
+        (Setting::Running, "OLLAMA_NUM_PARALLEL"),
+        (Setting::Context, "OLLAMA_CONTEXT_LENGTH"),
+    ],
     hints: &[],
     help: "GET /api/ps and /api/version: models in memory and their share on the GPU; it exposes no requests, tokens, \
            KV or latency",

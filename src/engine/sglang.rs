@@ -29,7 +29,7 @@ use serde::Deserialize;
 
 use super::promtext::Exposition;
 use super::table::{Found, Histogram, Scalar, Table, greater};
-use super::{Adapter, AdapterSpec, Answers, Memory};
+use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Reading, Subject, Why};
 
 /// The adapter.
@@ -51,6 +51,13 @@ static SPEC: AdapterSpec = AdapterSpec {
     main: &[METRICS, LOADS],
     beside: &[LOADS],
     extras: &[MODELS, INFO, OLD_INFO],
+    flags: &[
+        (Setting::KvMemory, "--mem-fraction-static"),
+        (Setting::KvType, "--kv-cache-dtype fp8_e5m2"),
+        (Setting::Running, "--max-running-requests"),
+        (Setting::StepTokens, "--chunked-prefill-size"),
+        (Setting::Context, "--context-length"),
+    ],
     hints: &[
         (Metric::RequestsRunning, FLAG),
         (Metric::RequestsWaiting, FLAG),

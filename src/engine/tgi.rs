@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use super::promtext::Exposition;
 use super::table::{Found, Histogram, Scalar, Table};
-use super::{Adapter, AdapterSpec, Answers, Memory};
+use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Subject, Why};
 
 /// The adapter.
@@ -35,6 +35,13 @@ static SPEC: AdapterSpec = AdapterSpec {
     main: &[METRICS],
     beside: &[],
     extras: &[INFO],
+    flags: &[
+        (Setting::KvMemory, "--cuda-memory-fraction"),
+        (Setting::KvType, "--kv-cache-dtype fp8_e5m2"),
+        (Setting::Running, "--max-batch-size"),
+        (Setting::StepTokens, "--max-batch-prefill-tokens"),
+        (Setting::Context, "--max-total-tokens"),
+    ],
     hints: &[
         (Metric::QueueCap, "TGI limits running and waiting requests together (--max-concurrent-requests)"),
         (Metric::WaitingCapacity, NONE),

@@ -35,6 +35,7 @@ static SPEC: AdapterSpec = AdapterSpec {
     main: &[METRICS],
     beside: &[],
     extras: &[],
+    flags: &[],
     hints: &[(Metric::Ttft, NEEDS_HISTOGRAMS), (Metric::E2eSum, NEEDS_COUNTERS), (Metric::QueueSum, NEEDS_COUNTERS)],
     help: "GET /metrics of Triton Inference Server (port 8002 unless told otherwise), with the TensorRT-LLM and vLLM \
            backends",

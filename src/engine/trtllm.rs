@@ -15,7 +15,7 @@ use serde::de::IgnoredAny;
 
 use super::promtext::Sample;
 use super::table::{Found, Histogram, Scalar, Table, greater, number};
-use super::{Adapter, AdapterSpec, Answers, Memory};
+use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Subject, Why};
 
 /// The adapter.
@@ -36,6 +36,12 @@ static SPEC: AdapterSpec = AdapterSpec {
     main: &[PROMETHEUS],
     beside: &[],
     extras: &[VERSION],
+    flags: &[
+        (Setting::KvMemory, "--kv_cache_free_gpu_memory_fraction"),
+        (Setting::Running, "--max_batch_size"),
+        (Setting::StepTokens, "--max_num_tokens"),
+        (Setting::Context, "--max_seq_len"),
+    ],
     hints: &[
         (Metric::RequestsRunning, NEEDS_ITERATIONS),
         (Metric::RequestsWaiting, NEEDS_ITERATIONS),

@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use super::promtext::Sample;
 use super::table::{Found, Histogram, Scalar, Table, greater, number};
-use super::{Adapter, AdapterSpec, Answers, Memory};
+use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Reading, Subject, Why};
 
 /// The adapter.
@@ -34,6 +34,13 @@ static SPEC: AdapterSpec = AdapterSpec {
     main: &[METRICS],
     beside: &[],
     extras: &[VERSION, MODELS],
+    flags: &[
+        (Setting::KvMemory, "--gpu-memory-utilization"),
+        (Setting::KvType, "--kv-cache-dtype fp8"),
+        (Setting::Running, "--max-num-seqs"),
+        (Setting::StepTokens, "--max-num-batched-tokens"),
+        (Setting::Context, "--max-model-len"),
+    ],
     hints: &[(Metric::LoraLoaded, "start it with --enable-lora")],
     help: "GET /metrics; names of vLLM 0.8 to 0.32",
 };

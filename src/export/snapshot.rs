@@ -134,7 +134,7 @@ struct Signal {
     id: &'static str,
     level: &'static str,
     evidence: Vec<String>,
-    advice: &'static str,
+    advice: std::borrow::Cow<'static, str>,
 }
 
 /// Reads the store at the end of `window`.

@@ -3,10 +3,13 @@
 //! It must not confuse this with memory: a paged pool holds nothing for tokens that never come.
 //! Invariant: judged only from enough finished requests to speak of their tail.
 
+use std::borrow::Cow;
+
 use crate::derive::kv::{Buffers, kv};
+use crate::engine::Setting;
 use crate::store::{Data, Window};
 
-use super::{Detector, Finding, Level, engine_label};
+use super::{Detector, Finding, Level, engine_label, flag};
 
 pub(super) const DETECTOR: Detector = Detector {
     id: "kv_overprovision",
@@ -17,9 +20,6 @@ pub(super) const DETECTOR: Detector = Detector {
 const NOTABLE: f64 = 4.0;
 /// Below P95 a quantile says nothing about long requests.
 const TAIL: f64 = 0.95;
-
-const ADVICE: &str = "A paged pool holds nothing for it, but a single request may take that much: lower --max-model-len \
-                      to what is really asked for, so that more requests surely fit at once.";
 
 fn judge(data: &Data, window: Window) -> Vec<Finding> {
     let mut buffers = Buffers::default();
@@ -35,8 +35,13 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
             used.tokens,
             used.lo
         );
+        let context = flag(data, engine, window.end, Setting::Context);
+        let advice = Cow::Owned(format!(
+            "A paged pool holds nothing for it, but a single request may take that much: lower the longest \
+             context{context} to what is really asked for, so that more requests surely fit at once."
+        ));
         let level = if factor >= NOTABLE { Level::Watch } else { Level::Ok };
-        Some(Finding { level, evidence, advice: ADVICE })
+        Some(Finding { level, evidence, advice })
     };
     data.engines().filter_map(of_engine).collect()
 }

@@ -11,6 +11,9 @@ mod queue;
 mod throttled;
 mod wall;
 
+use std::borrow::Cow;
+
+use crate::engine::{self, Setting};
 use crate::model::{FactKey, Reading, Subject, Time};
 use crate::store::{Data, Window};
 
@@ -46,7 +49,7 @@ pub struct Signal {
     /// The figures, a line for each GPU or engine, the most serious first.
     pub evidence: Vec<String>,
     /// What would help; empty when all is well.
-    pub advice: &'static str,
+    pub advice: Cow<'static, str>,
 }
 
 /// What makes a signal.
@@ -73,7 +76,7 @@ pub const SIGNALS: &[Detector] = &[
 struct Finding {
     level: Level,
     evidence: String,
-    advice: &'static str,
+    advice: Cow<'static, str>,
 }
 
 impl Detector {
@@ -81,9 +84,9 @@ impl Detector {
     pub fn judge(&self, data: &Data, window: Window) -> Option<Signal> {
         let mut findings = (self.judge)(data, window);
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
-        let worst = findings.first()?;
-        let advice = if worst.level == Level::Ok { "" } else { worst.advice };
+        let worst = findings.first_mut()?;
         let level = worst.level;
+        let advice = if level == Level::Ok { Cow::Borrowed("") } else { std::mem::take(&mut worst.advice) };
         Some(Signal { id: self.id, level, advice, evidence: findings.into_iter().map(|f| f.evidence).collect() })
     }
 }
@@ -106,6 +109,12 @@ fn engine_label(data: &Data, engine: u8, at: Time) -> String {
     let subject = Subject::Engine(engine);
     let name = data.fact(subject, FactKey::Model, at).or_else(|| data.fact(subject, FactKey::Url, at));
     format!("{}: ", name.unwrap_or("engine"))
+}
+
+/// " (--max-num-seqs)": what the engine calls a setting, for a sentence about it; empty where it has none.
+fn flag(data: &Data, engine: u8, at: Time, setting: Setting) -> String {
+    let kind = data.fact(Subject::Engine(engine), FactKey::Kind, at);
+    kind.and_then(|kind| engine::flag(kind, setting)).map_or_else(String::new, |flag| format!(" ({flag})"))
 }
 
 /// The number for a sentence, or what stands for it.
@@ -196,6 +205,26 @@ mod tests {
         assert_eq!(lasting.level, Level::Act);
         assert!(lasting.advice.contains("wait for KV blocks"), "{lasting:?}");
         assert!(queue(|_| 40.0, 20.0).advice.contains("KV blocks are free"));
+    }
+
+    #[test]
+    fn advice_names_the_settings_of_the_engine_it_is_about() {
+        let of = |kind: Option<&'static str>| {
+            let filled = store(move |_, batch| {
+                if let Some(kind) = kind {
+                    batch.fact(Subject::Engine(0), FactKey::Kind, kind);
+                }
+                batch.push(Subject::Engine(0), Metric::RequestsWaiting, 40.0);
+                batch.push(Subject::Engine(0), Metric::KvUsage, 20.0);
+            });
+            judge("queue", &filled).unwrap().advice.into_owned()
+        };
+        assert!(of(Some("vllm")).contains("running requests (--max-num-seqs) or"), "{}", of(Some("vllm")));
+        assert!(of(Some("sglang")).contains("running requests (--max-running-requests) or"));
+        assert!(of(Some("llama.cpp")).contains("running requests (--parallel) or"));
+        for kind in [Some("triton"), None] {
+            assert!(of(kind).contains("running requests or on tokens a step holds"), "{}", of(kind));
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! It must not know what was paged in. Invariant: a lone fault on a quiet host is no burst, however
 //! far it stands out.
 
+use std::borrow::Cow;
+
 use crate::model::{Metric, Subject};
 use crate::store::{Bin, Data, Window};
 
@@ -48,5 +50,5 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
         Level::Ok
     };
     let evidence = format!("major faults: {mean:.1} a second, peak {peak:.0}, in the last {n} s");
-    vec![Finding { level, evidence, advice: ADVICE }]
+    vec![Finding { level, evidence, advice: Cow::Borrowed(ADVICE) }]
 }

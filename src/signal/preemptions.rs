@@ -2,10 +2,13 @@
 //!
 //! It must not know the queue. Invariant: judged from a rate, never from a total.
 
+use std::borrow::Cow;
+
+use crate::engine::Setting;
 use crate::model::{Metric, Subject};
 use crate::store::{Data, Window};
 
-use super::{Detector, Finding, Level, engine_label, figure};
+use super::{Detector, Finding, Level, engine_label, figure, flag};
 
 pub(super) const DETECTOR: Detector = Detector {
     id: "preemptions",
@@ -16,20 +19,24 @@ pub(super) const DETECTOR: Detector = Detector {
 /// From this rate on they cost throughput all the time, per second.
 const CONSTANT: f64 = 0.5;
 
-const ADVICE: &str = "Requests lose their KV blocks and are computed again. Let fewer run at once (--max-num-seqs), give \
-                      the pool more memory (--gpu-memory-utilization), or quantise the KV cache.";
-
 fn judge(data: &Data, window: Window) -> Vec<Finding> {
     let of_engine = |engine| {
         let subject = Subject::Engine(engine);
         let rate = data.mean(subject, Metric::Preemptions, window).value()?;
         let label = engine_label(data, engine, window.end);
         if rate <= 0.0 {
-            return Some(Finding { level: Level::Ok, evidence: format!("{label}none"), advice: "" });
+            return Some(Finding { level: Level::Ok, evidence: format!("{label}none"), advice: Cow::Borrowed("") });
         }
         let kv = figure(data.latest(subject, Metric::KvUsage, window.end).reading);
+        let flag = |setting| flag(data, engine, window.end, setting);
+        let (running, memory, kind) = (flag(Setting::Running), flag(Setting::KvMemory), flag(Setting::KvType));
+        let advice = format!(
+            "Requests lose their KV blocks and are computed again. Let fewer run at once{running}, give the pool more \
+             memory{memory}, or quantise the KV cache{kind}."
+        );
+        let advice = Cow::Owned(advice);
         let level = if rate >= CONSTANT { Level::Act } else { Level::Watch };
-        Some(Finding { level, evidence: format!("{label}{rate:.2} a second; KV {kv} %"), advice: ADVICE })
+        Some(Finding { level, evidence: format!("{label}{rate:.2} a second; KV {kv} %"), advice })
     };
     data.engines().filter_map(of_engine).collect()
 }

@@ -3,10 +3,13 @@
 //! It must not know what a latency is: a queue shows before it does. Invariant: time that was not
 //! scraped counts neither way.
 
+use std::borrow::Cow;
+
+use crate::engine::Setting;
 use crate::model::{Metric, Reading, Subject};
 use crate::store::{Bin, Data, Window};
 
-use super::{Detector, Finding, Level, engine_label, figure};
+use super::{Detector, Finding, Level, engine_label, figure, flag};
 
 pub(super) const DETECTOR: Detector = Detector {
     id: "queue",
@@ -21,10 +24,6 @@ const LASTING: f64 = 0.8;
 const KV_FULL: f64 = 85.0;
 
 const PASSING: &str = "Bursts wait for a step or two: no harm while the tail of TTFT is fine.";
-const FULL: &str = "Requests wait for KV blocks: give the pool more memory (--gpu-memory-utilization), quantise the KV \
-                    cache, or add a replica.";
-const ROOM: &str = "Requests wait although KV blocks are free: the limit on running requests (--max-num-seqs) or on \
-                    tokens a step (--max-num-batched-tokens) holds them back, or the engine is at its compute ceiling.";
 
 fn judge(data: &Data, window: Window) -> Vec<Finding> {
     data.engines().filter_map(|engine| of_engine(data, engine, window)).collect()
@@ -40,7 +39,7 @@ fn of_engine(data: &Data, engine: u8, window: Window) -> Option<Finding> {
     let share = if seen == 0 { 0.0 } else { queued as f64 / f64::from(seen) };
     let label = engine_label(data, engine, window.end);
     if waiting == 0.0 && queued == 0 {
-        return Some(Finding { level: Level::Ok, evidence: format!("{label}nobody waits"), advice: "" });
+        return Some(Finding { level: Level::Ok, evidence: format!("{label}nobody waits"), advice: Cow::Borrowed("") });
     }
     let running = figure(data.latest(subject, Metric::RequestsRunning, window.end).reading);
     let kv = data.latest(subject, Metric::KvUsage, window.end).reading;
@@ -52,9 +51,23 @@ fn of_engine(data: &Data, engine: u8, window: Window) -> Option<Finding> {
     let full = matches!(kv, Reading::Value(usage) if usage >= KV_FULL);
     let lasts = waiting > 0.0 && share >= LASTING;
     let (level, advice) = match (lasts, full) {
-        (false, _) => (Level::Watch, PASSING),
-        (true, false) => (Level::Act, ROOM),
-        (true, true) => (Level::Act, FULL),
+        (false, _) => (Level::Watch, Cow::Borrowed(PASSING)),
+        (true, full) => (Level::Act, lasting(full, |setting| flag(data, engine, window.end, setting)).into()),
     };
     Some(Finding { level, evidence, advice })
+}
+
+/// What helps when requests wait all the time, with the engine's own names for it.
+fn lasting(full: bool, flag: impl Fn(Setting) -> String) -> String {
+    if full {
+        let (memory, kind) = (flag(Setting::KvMemory), flag(Setting::KvType));
+        return format!(
+            "Requests wait for KV blocks: give the pool more memory{memory}, quantise the KV cache{kind}, or add a replica."
+        );
+    }
+    let (running, step) = (flag(Setting::Running), flag(Setting::StepTokens));
+    format!(
+        "Requests wait although KV blocks are free: the limit on running requests{running} or on tokens a step{step} \
+         holds them back, or the engine is at its compute ceiling."
+    )
 }

@@ -2,6 +2,8 @@
 //!
 //! It must not know which wall that makes. Invariant: a reason that is not counted is not judged.
 
+use std::borrow::Cow;
+
 use crate::derive::throttle::{Reason, Throttled};
 use crate::derive::wall::{HELD_CLOCK, HELD_MS};
 use crate::model::{Metric, Subject};
@@ -33,7 +35,7 @@ fn of_gpu(data: &Data, gpu: u8, window: Window) -> Option<Finding> {
     throttled.at_least().value()?;
     let Some((reason, share)) = throttled.dominant().filter(|held| held.1 >= NOTABLE) else {
         let evidence = format!("{}not throttled", gpu_label(data, gpu));
-        return Some(Finding { level: Level::Ok, evidence, advice: "" });
+        return Some(Finding { level: Level::Ok, evidence, advice: Cow::Borrowed("") });
     };
     let clock = data.mean(Subject::Gpu(gpu), Metric::SmClock, window);
     let max = data.latest(Subject::Gpu(gpu), Metric::SmClockMax, window.end).reading;
@@ -45,7 +47,7 @@ fn of_gpu(data: &Data, gpu: u8, window: Window) -> Option<Finding> {
     let percent = share * 100.0;
     let evidence =
         format!("{label}{} {percent:.0} % of the time, SM clock {} of {} MHz", reason.word, figure(clock), figure(max));
-    Some(Finding { level, evidence, advice })
+    Some(Finding { level, evidence, advice: advice.into() })
 }
 
 const fn advice(reason: &Reason) -> &'static str {

@@ -28,7 +28,7 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
             Wall::Power => (Level::Watch, POWER),
             Wall::Heat => (Level::Act, HEAT),
         };
-        Some(Finding { level, evidence: format!("{}{evidence}", gpu_label(data, gpu)), advice })
+        Some(Finding { level, evidence: format!("{}{evidence}", gpu_label(data, gpu)), advice: advice.into() })
     };
     data.gpus().filter_map(of_gpu).collect()
 }

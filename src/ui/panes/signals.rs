@@ -131,10 +131,10 @@ fn draw_signal(buf: &mut Buffer, area: Rect, theme: Theme, (signal, short): (&Si
         let cut = if theme.unicode() { '…' } else { '~' };
         put(buf, head, (head.width - 1, rows - 1), theme.style(Role::Dim), format_args!("{cut}"));
     }
-    let advice = wrapped_rows(signal.advice, head.width);
+    let advice = wrapped_rows(&signal.advice, head.width);
     if signal.level > Level::Ok && advice > 0 && advice <= *spare {
         let below = Rect { y: head.y + rows, height: advice.min(head.height.saturating_sub(rows)), ..head };
-        put_wrapped(buf, below, theme.style(Role::Dim), signal.advice);
+        put_wrapped(buf, below, theme.style(Role::Dim), &signal.advice);
         *spare -= advice;
         rows += advice;
     }
