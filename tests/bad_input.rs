@@ -6,7 +6,8 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use flate2::Compression;
@@ -203,15 +204,17 @@ fn places_that_cannot_be_asked_have_their_words() {
 
 #[test]
 fn an_engine_is_read_again_after_a_bad_answer() {
-    let asked = std::sync::atomic::AtomicUsize::new(0);
+    let bad = Arc::new(AtomicBool::new(false));
+    let is_bad = Arc::clone(&bad);
     let server = Server::start(move |path, stream| {
-        let n = asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        let answer = if n == 5 { text(&vec![b'#'; 10_000_000]) } else { vllm(path, BODY, "1") };
+        let answer = if is_bad.load(Ordering::SeqCst) { text(&vec![b'#'; 10_000_000]) } else { vllm(path, BODY, "1") };
         drop(stream.write_all(&answer));
     });
     let session = Session::named(&server.url(), PATIENT);
     session.wait_for_state("good", |s| *s == SourceState::Ok);
+    bad.store(true, Ordering::SeqCst);
     session.wait_for_state("bad", |s| matches!(s, SourceState::Failed(_)));
+    bad.store(false, Ordering::SeqCst);
     session.wait_for_state("good again", |s| *s == SourceState::Ok);
 }
 

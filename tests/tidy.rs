@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("store", &["model"]),
     ("engine", &["model"]),
     ("derive", &["model", "store"]),
-    ("signal", &["model", "store", "derive"]),
+    ("signal", &["model", "store", "engine", "derive"]),
     ("recording", &["model"]),
     ("sampler", &["model", "store", "engine", "recording"]),
     ("app", &["model", "store", "derive", "signal"]),
