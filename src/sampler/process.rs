@@ -12,6 +12,7 @@ use std::time::Duration;
 use procfs::ProcError;
 use procfs::process::{FDTarget, Process, Stat, Status};
 
+use crate::engine::launch;
 use crate::model::{Batch, GpuProcess, ProcessSample, Reading, SourceId, SourceState, Why, text};
 
 use super::thread::{SECOND_VALID_MS, Ticker, start};
@@ -143,7 +144,7 @@ impl Table {
         for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
             if pid != self.own && self.judged.insert(pid) {
                 let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                if looks_like_engine(&words(&line)) {
+                if launch::recognise(&launch::words(&line)).is_some() {
                     self.engines.push(pid);
                 }
             }
@@ -208,72 +209,21 @@ fn command(process: &Process, stat: &Stat) -> Arc<str> {
     let line = process.open_relative("cmdline").ok().and_then(|mut file| {
         let mut bytes = Vec::new();
         std::io::Read::read_to_end(&mut file, &mut bytes).ok()?;
-        Some(text::clean(&words(&bytes).join(" ")))
+        Some(text::clean(&launch::words(&bytes).join(" ")))
     });
     line.filter(|line| !line.is_empty()).unwrap_or_else(|| text::clean(&stat.comm)).into()
 }
 
-/// The words of a `/proc/PID/cmdline`. A process that has set its own title leaves one word of it.
-fn words(cmdline: &[u8]) -> Vec<String> {
-    let words = cmdline.split(|&b| b == 0).filter(|word| !word.is_empty());
-    words.map(|word| String::from_utf8_lossy(word).trim().to_owned()).collect()
-}
-
-/// Whether a command line, as words, is that of a serving engine: the program itself, or the module or
-/// script that an interpreter runs. A shell or an editor that merely names one is none: what the search
-/// for endpoints finds is asked before it is believed, a row of the table is not.
-fn looks_like_engine(words: &[impl AsRef<str>]) -> bool {
-    /// Programs, scripts and module paths; `true`: only with a serving verb after it.
-    const ENGINES: &[(&str, bool)] = &[
-        ("vllm", true),
-        ("vllm.entrypoints", false),
-        ("VLLM::", false),
-        ("sglang", true),
-        ("sglang.launch_server", false),
-        ("sglang::", false),
-        ("llama-server", false),
-        ("text-generation-launcher", false),
-        ("text-generation-router", false),
-        ("text-generation-server", true),
-        ("tritonserver", false),
-        ("trtllm-serve", false),
-        ("tensorrt_llm.commands.serve", false),
-        ("lmdeploy", true),
-        ("ollama", true),
-        ("aphrodite", true),
-        ("mlc_llm", true),
-    ];
-    const VERBS: &[&str] = &["serve", "server", "runner", "run", "api_server"];
-    let mut words = words.iter().map(AsRef::as_ref);
-    let Some(mut program) = words.next().map(base_name) else { return false };
-    if program.starts_with("python") || program.starts_with("pypy") {
-        let script = words.by_ref().find(|word| !word.starts_with('-'));
-        let Some(script) = script else { return false };
-        program = base_name(script);
-    }
-    let verb = words.next().is_some_and(|word| VERBS.contains(&word));
-    let is = |&(name, needs_verb): &(&str, bool)| match program.strip_prefix(name) {
-        Some("") => verb || !needs_verb,
-        Some(rest) => !needs_verb && (name.ends_with(':') || rest.starts_with('.')),
-        None => false,
-    };
-    ENGINES.iter().any(is)
-}
-
-fn base_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
-
 /// Whether a process has a device file of the NVIDIA driver open. Not knowing counts as no: a wrong
 /// name on a row is worse than none.
-fn holds_device(process: &Process) -> bool {
+pub(super) fn holds_device(process: &Process) -> bool {
     let is_device = |target: &FDTarget| matches!(target, FDTarget::Path(path) if path.starts_with("/dev") && path.to_string_lossy().contains("nvidia"));
     process.fd().is_ok_and(|fds| fds.flatten().any(|fd| is_device(&fd.target)))
 }
 
 /// Whether this process lives in the machine's first pid namespace (its inode number is fixed in the
 /// kernel: `PROC_PID_INIT_INO`, include/linux/proc_ns.h).
-fn in_first_pid_namespace() -> bool {
+pub(super) fn in_first_pid_namespace() -> bool {
     std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
@@ -294,51 +244,6 @@ impl Users {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn is_engine(line: &str) -> bool {
-        looks_like_engine(&line.split(' ').collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn engines_are_told_by_what_runs() {
-        for line in [
-            "python3 -m vllm.entrypoints.openai.api_server --model m",
-            "/usr/bin/python3.12 -u -m vllm.entrypoints.cli.main serve m",
-            "/opt/venv/bin/python3 /opt/venv/bin/vllm serve meta-llama/Llama-3.1-8B",
-            "vllm serve m",
-            "VLLM::EngineCore",
-            "python -m sglang.launch_server --model-path m",
-            "sglang::scheduler",
-            "./llama-server -m model.gguf",
-            "/usr/local/bin/ollama serve",
-            "tritonserver --model-repository=/models",
-            "text-generation-launcher --model-id m",
-        ] {
-            assert!(is_engine(line), "{line}");
-        }
-        for line in [
-            "",
-            "bash -c vllm serve m",
-            "vim vllm.py",
-            "grep -r vllm.entrypoints .",
-            "python3 train.py vllm serve",
-            "vllm bench",
-            "ollama list",
-            "python3",
-            "vllmtop",
-            "llama-server-proxy",
-        ] {
-            assert!(!is_engine(line), "{line}");
-        }
-    }
-
-    #[test]
-    fn a_title_is_one_word_and_loses_its_padding() {
-        assert_eq!(words(b"VLLM::EngineCore      \0\0\0"), ["VLLM::EngineCore"]);
-        assert_eq!(words(b"a\0b c\0"), ["a", "b c"]);
-        assert_eq!(words(b"").len(), 0);
-        assert_eq!(words(b"\xff\0x").len(), 2);
-    }
 
     /// A process that does nothing, once it is past its exec.
     fn sleeper() -> std::process::Child {
