@@ -6,6 +6,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -346,7 +347,8 @@ fn vllm_stand_in() {
 #[test]
 fn an_engine_that_was_found_gets_only_the_key_of_its_line() {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["vllm_stand_in", "--exact", "--ignored", "--nocapture"])
+        .arg0("vllm")
+        .args(["serve", "vllm_stand_in", "--exact", "--ignored", "--nocapture"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

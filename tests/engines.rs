@@ -6,6 +6,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -123,7 +124,7 @@ fn what_is_no_url_has_its_words_and_stops_no_other() {
     assert!(!state.why().contains("hunter2"));
 }
 
-/// Not a test: the process that the next one looks for. "vllm" is in its command line.
+/// Not a test: the process that the next one looks for, which runs it under the name of `vllm serve`.
 #[test]
 #[ignore = "is started by the test below"]
 fn vllm_stand_in() {
@@ -136,7 +137,8 @@ fn vllm_stand_in() {
 #[test]
 fn an_engine_on_this_host_is_found() {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["vllm_stand_in", "--exact", "--ignored", "--nocapture"])
+        .arg0("vllm")
+        .args(["serve", "vllm_stand_in", "--exact", "--ignored", "--nocapture"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

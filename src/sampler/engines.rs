@@ -10,6 +10,7 @@ use std::time::Duration;
 use reqwest::Client;
 
 use super::access::Access;
+use super::discover::Listed;
 use super::endpoint::Endpoint;
 use super::{Context, Options, Sampler, discover, scrape, thread, watch};
 use crate::engine::Adapter;
@@ -84,9 +85,7 @@ fn run(context: &Context, options: &Options, timing: Timing) -> Result<(), Box<d
         for url in &options.engine_urls {
             net.name(url);
         }
-        if options.discover {
-            tokio::spawn(discover::search(Arc::clone(&net)));
-        }
+        tokio::spawn(discover::search(Arc::clone(&net), options.discover));
         while !context.stop.stopped() {
             tokio::time::sleep(STOP_POLL).await;
         }
@@ -126,6 +125,15 @@ struct Entry {
     down: bool,
     /// At least one scrape has ended.
     tried: bool,
+    /// What its processes on this host tell.
+    told: Told,
+}
+
+/// What the processes of an engine tell beside its answers.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Told {
+    /// Ids of its processes; empty when they are no longer known, `None` when they never were.
+    pids: Option<Arc<str>>,
 }
 
 /// What became of an engine that was found.
@@ -149,30 +157,37 @@ struct Roster(Vec<Entry>);
 const MAX_FOUND: usize = 8;
 
 impl Roster {
-    /// Whether something is listed at this place, or this very process at the same port of another name.
-    fn holds(&self, endpoint: &Endpoint, identity: Option<&Identity>) -> bool {
-        self.0.iter().any(|entry| {
-            let Some(listed) = &entry.endpoint else { return false };
-            let same_process = identity.is_some_and(|i| i.start.is_some() && entry.identity.as_ref() == Some(i));
-            listed.same_place(endpoint) || (same_process && listed.port() == endpoint.port())
+    /// What is listed at this place.
+    fn holds(&self, endpoint: &Endpoint) -> Option<usize> {
+        self.0.iter().position(|entry| entry.endpoint.as_ref().is_some_and(|listed| listed.same_place(endpoint)))
+    }
+
+    /// This very process, listed under another name of the host; `contained`: maybe at another port too, since
+    /// a container's port can be published as another one.
+    fn process(&self, endpoint: &Endpoint, identity: &Identity, contained: bool) -> Option<usize> {
+        self.0.iter().position(|entry| {
+            let same_port = entry.endpoint.as_ref().is_some_and(|listed| listed.port() == endpoint.port());
+            identity.start.is_some() && entry.identity.as_ref() == Some(identity) && (same_port || contained)
         })
     }
 
-    fn place(&mut self, endpoint: Endpoint, identity: Identity) -> Placed {
-        if self.holds(&endpoint, Some(&identity)) {
-            return Placed::Known;
+    /// Lists an engine that was found, or finds it in the list.
+    fn place(&mut self, endpoint: Endpoint, identity: Identity, contained: bool) -> (Placed, Option<usize>) {
+        if let Some(known) = self.holds(&endpoint).or_else(|| self.process(&endpoint, &identity, contained)) {
+            return (Placed::Known, Some(known));
         }
-        let gone = self.0.iter_mut().find(|entry| {
+        let gone = self.0.iter().position(|entry| {
             let alike = |i: &Identity| i.kind == identity.kind && i.model == identity.model;
             !entry.named && entry.down && entry.identity.as_ref().is_some_and(alike)
         });
-        if let Some(entry) = gone {
+        if let Some(place) = gone {
+            let entry = &mut self.0[place];
             entry.endpoint = Some(endpoint);
             entry.down = false;
-            return Placed::Again;
+            return (Placed::Again, gone);
         }
         if self.0.len() >= MAX_FOUND {
-            return Placed::Full;
+            return (Placed::Full, None);
         }
         self.0.push(Entry {
             endpoint: Some(endpoint),
@@ -180,8 +195,9 @@ impl Roster {
             identity: Some(identity),
             down: false,
             tried: false,
+            told: Told::default(),
         });
-        Placed::New
+        (Placed::New, Some(self.0.len() - 1))
     }
 }
 
@@ -209,9 +225,44 @@ impl Net {
         self.roster().0.iter().all(|entry| entry.tried)
     }
 
-    /// Whether something is listed at this place.
-    pub(super) fn holds(&self, endpoint: &Endpoint) -> bool {
-        self.roster().holds(endpoint, None)
+    /// The engine that is listed at this place, and when its process says that it started, Unix seconds.
+    pub(super) fn holds(&self, endpoint: &Endpoint) -> Option<(u8, Option<f64>)> {
+        let roster = self.roster();
+        let index = roster.holds(endpoint)?;
+        let start = roster.0[index].identity.as_ref().and_then(|identity| identity.start);
+        Some((u8::try_from(index).ok()?, start))
+    }
+
+    /// Whether any engine that is listed started at such a time (Unix seconds).
+    pub(super) fn has_started(&self, such: impl Fn(f64) -> bool) -> bool {
+        let start = |entry: &Entry| entry.identity.as_ref().and_then(|identity| identity.start);
+        self.roster().0.iter().filter_map(start).any(such)
+    }
+
+    /// Every engine that has a place.
+    pub(super) fn listed(&self) -> Vec<Listed> {
+        let roster = self.roster();
+        let entries = roster.0.iter().enumerate();
+        let listed = entries.filter_map(|(index, entry)| {
+            let (index, endpoint) = (u8::try_from(index).ok()?, entry.endpoint.clone()?);
+            Some(Listed { index, endpoint, up: entry.tried && !entry.down })
+        });
+        listed.collect()
+    }
+
+    /// Notes which processes an engine is; `None` when that is not known.
+    pub(super) fn tell_pids(&self, index: u8, pids: Option<String>) {
+        if let Some(entry) = self.roster().0.get_mut(usize::from(index)) {
+            entry.told.pids = pids.map(Into::into).or_else(|| entry.told.pids.take().map(|_| Arc::default()));
+        }
+    }
+
+    /// Adds what the processes of an engine tell to a batch of its own.
+    pub(super) fn add_told(&self, index: u8, batch: &mut Batch) {
+        let told = self.roster().0.get(usize::from(index)).map(|entry| entry.told.clone());
+        if let Some(pids) = told.and_then(|told| told.pids) {
+            batch.fact(Subject::Engine(index), FactKey::Pids, &pids);
+        }
     }
 
     /// Lists an engine named by the user.
@@ -219,12 +270,12 @@ impl Net {
         let parsed = Endpoint::parse(url).map(|endpoint| self.access.equip(endpoint, true));
         let mut roster = self.roster();
         let Ok(index) = u8::try_from(roster.0.len()) else { return };
-        if parsed.as_ref().is_ok_and(|endpoint| roster.holds(endpoint, None)) {
+        if parsed.as_ref().is_ok_and(|endpoint| roster.holds(endpoint).is_some()) {
             return;
         }
         let endpoint = parsed.as_ref().ok().cloned();
         let tried = endpoint.is_none();
-        roster.0.push(Entry { endpoint, named: true, identity: None, down: tried, tried });
+        roster.0.push(Entry { endpoint, named: true, identity: None, down: tried, tried, told: Told::default() });
         drop(roster);
         match parsed {
             Ok(endpoint) => self.watch(index, endpoint),
@@ -239,17 +290,18 @@ impl Net {
     }
 
     /// Lists an engine that was found.
-    pub(super) fn place(self: &Arc<Self>, endpoint: Endpoint, identity: Identity) -> Placed {
-        let mut roster = self.roster();
-        let placed = roster.place(endpoint.clone(), identity);
-        let newest = roster.0.len().saturating_sub(1);
-        drop(roster);
-        if placed == Placed::New
-            && let Ok(index) = u8::try_from(newest)
-        {
+    pub(super) fn place(
+        self: &Arc<Self>,
+        endpoint: Endpoint,
+        identity: Identity,
+        contained: bool,
+    ) -> (Placed, Option<u8>) {
+        let (placed, index) = self.roster().place(endpoint.clone(), identity, contained);
+        let index = index.and_then(|index| u8::try_from(index).ok());
+        if let (Placed::New, Some(index)) = (placed, index) {
             self.watch(index, endpoint);
         }
-        placed
+        (placed, index)
     }
 
     fn watch(self: &Arc<Self>, index: u8, endpoint: Endpoint) {
@@ -297,8 +349,9 @@ mod tests {
             identity: Some(identity("a", 1.0)),
             down: true,
             tried: true,
+            told: Told::default(),
         });
-        let found = |roster: &mut Roster, at: &str, who: Identity| roster.place(endpoint(at), who);
+        let found = |roster: &mut Roster, at: &str, who: Identity| roster.place(endpoint(at), who, false).0;
         assert_eq!(found(&mut roster, "127.0.0.1:8000", identity("a", 1.0)), Placed::Known, "same process and port");
         assert_eq!(found(&mut roster, "127.0.0.1:8001", identity("a", 2.0)), Placed::New, "a named one is never moved");
         assert_eq!(found(&mut roster, "localhost:8001", identity("a", 2.0)), Placed::Known);
