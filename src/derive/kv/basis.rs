@@ -48,6 +48,17 @@ impl Figure {
         }
     }
 
+    /// Its name for people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Live => "live and tail",
+            Self::Cached => "cached",
+            Self::Recompute => "recomputed",
+            Self::Sharing => "sharing",
+            Self::Overprovision => "over-provision",
+        }
+    }
+
     /// What the estimate assumes.
     pub const fn assumes(self) -> &'static str {
         match self {

@@ -3,6 +3,7 @@
 mod clocks;
 mod concurrency;
 mod gpu_strip;
+mod kv;
 mod latency;
 pub mod notice;
 mod processes;
@@ -25,6 +26,7 @@ pub const PANES: &[PaneSpec] = &[
     signals::SPEC,
     processes::SPEC,
     concurrency::SPEC,
+    kv::SPEC,
 ];
 
 /// Columns and rows that a cursor moves on in the pane `id`, whose inside is `area`; most panes have none.

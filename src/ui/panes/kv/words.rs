@@ -1,13 +1,9 @@
-//! The queue and KV pane's words: grouped token numbers, factors, marks of estimates.
+//! Words of the panes that show KV memory: grouped token numbers, factors, marks of estimates.
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::derive::kv::UsedLength;
-use crate::ui::panes::row::Row;
-use crate::ui::theme::{Role, Theme};
-
 /// "32 768": digits in groups of three.
-pub(super) struct Tokens(pub(super) f64);
+pub(in crate::ui::panes) struct Tokens(pub(in crate::ui::panes) f64);
 
 impl Display for Tokens {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -24,7 +20,7 @@ impl Display for Tokens {
 }
 
 /// "2.5×", "40×".
-pub(super) struct Times(pub(super) f64);
+pub(in crate::ui::panes) struct Times(pub(in crate::ui::panes) f64);
 
 impl Display for Times {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -34,24 +30,12 @@ impl Display for Times {
 }
 
 /// The mark of an estimate.
-pub(super) struct Tilde(pub(super) bool);
+pub(in crate::ui::panes) struct Tilde(pub(in crate::ui::panes) bool);
 
 impl Display for Tilde {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0 { "~" } else { "" })
     }
-}
-
-/// Writes "requests used P99 ~1194 (600–1200), n 400".
-pub(super) fn used(row: &mut Row<'_>, theme: Theme, length: &UsedLength) {
-    let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
-    let name = format_args!("requests used P{:.0} ", length.q * 100.0);
-    row.part(&[(dim, name), (text, format_args!("~{}", Tokens(length.tokens)))]);
-    match length.hi {
-        Some(hi) => row.part(&[(dim, format_args!(" ({}–{})", Tokens(length.lo), Tokens(hi)))]),
-        None => row.part(&[(dim, format_args!(" (> {})", Tokens(length.lo)))]),
-    };
-    row.part(&[(dim, format_args!(", n {}", length.n))]);
 }
 
 #[cfg(test)]

@@ -1,0 +1,163 @@
+//! KV memory: each kind of waste by itself, in tokens, bytes and share of the pool, exact or estimated, and
+//! what would make an estimate exact.
+//!
+//! Estimates carry a `~`. Nothing is added up over kinds: a tail, an idle pool, work done again, copies and
+//! an over-long context ask for different changes.
+
+mod bar;
+pub(super) mod lines;
+mod table;
+mod words;
+
+use std::fmt::Write;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+pub(super) use bar::Bar;
+pub(super) use words::Times;
+
+use crate::derive::kv::{Basis, Buffers, Kv, kv};
+use crate::model::{FactKey, Metric, Reading, Subject, Unit};
+use crate::store::{Bin, Data};
+use crate::ui::pane::{Context, Pane, PaneSpec};
+use crate::ui::text::put;
+use crate::ui::theme::{Role, Theme};
+use crate::ui::units::{Bytes, FinePercent, Percent};
+use crate::ui::widgets::{Area, Axes, Plot, Scale, TimeEnd, time_axis, value_axis_left};
+
+use super::notice::{self, Lack};
+use super::row::Flow;
+use words::Tilde;
+
+/// The pane.
+pub(super) const SPEC: PaneSpec = PaneSpec {
+    id: "kv",
+    tab: "KV memory",
+    help: "What live requests hold of the KV pool over time, and where all of it goes: live tokens, tails (empty places in \
+           last blocks or in busy slots), reserved, cached for reuse, free. ~ marks an estimate; below the table stands \
+           what it assumes and what would make it exact. Work done again after preemption, copies on several GPUs and a \
+           context longer than requests use are kept apart: each asks for another change.",
+    new: || Box::new(KvMemory::default()),
+};
+
+/// Least height with a plot, and its rows with the time axis.
+const WITH_PLOT: u16 = 14;
+const PLOT: u16 = 5;
+
+/// What is drawn.
+#[derive(Debug, Default)]
+struct KvMemory {
+    title: String,
+    notice: String,
+    kind: String,
+    /// What the bytes of a token were worked out from.
+    bytes_from: String,
+    held: Vec<Bin>,
+    rows: u16,
+    buffers: Buffers,
+    kv: Option<Kv>,
+    end: Option<TimeEnd>,
+}
+
+/// The plot above, and the words below. Without room for both there is no plot.
+fn parts(area: Rect, rows: u16) -> (Axes, Rect) {
+    let plot = if area.height < WITH_PLOT { 0 } else { area.height.saturating_sub(rows).max(PLOT) };
+    let words = Rect { y: area.y + plot, height: area.height - plot, ..area };
+    (Axes::split(Rect { height: plot, ..area }), words)
+}
+
+impl Pane for KvMemory {
+    fn prepare(&mut self, data: &Data, context: &Context<'_>, area: Rect) {
+        let view = context.view;
+        let (subject, window) = (Subject::Engine(view.engine), view.window());
+        notice::engine(data, view, &mut self.notice);
+        notice::kind(data, view.engine, view.end).clone_into(&mut self.kind);
+        let from = data.fact(subject, FactKey::KvBytesSource, view.end);
+        from.unwrap_or_default().clone_into(&mut self.bytes_from);
+        let kv = kv(data, view.engine, window, &mut self.buffers);
+        let mut flow = Flow::count(area.width);
+        self.write(&mut flow, *context.theme, &kv);
+        self.rows = flow.rows();
+        self.held.resize(parts(area, self.rows).0.bins(), Bin::default());
+        data.fill(subject, Metric::KvUsage, window, &mut self.held);
+        self.word_title(&kv);
+        self.kv = Some(kv);
+        self.end = Some(TimeEnd::of(view, data.oldest()));
+    }
+
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
+        let area = area.intersection(buf.area);
+        let (Some(kv), Some(end)) = (&self.kv, self.end) else { return };
+        let theme = *context.theme;
+        let known = [kv.usage_pct, kv.pool_tokens, kv.held_tokens, kv.max_model_len];
+        if known.iter().all(|reading| reading.value().is_none()) {
+            notice::draw(buf, area, theme, if self.notice.is_empty() { &self.title } else { &self.notice });
+            return;
+        }
+        let (axes, words) = parts(area, self.rows);
+        if axes.plot.height > 0 {
+            let held = [Area { bins: &self.held, scale: Scale::PERCENT, role: Role::Area, shade: 0.0 }];
+            Plot { theme: &theme, areas: &held, lines: &[], grid: true }.draw(axes.plot, buf);
+            value_axis_left(buf, &axes, &theme, Scale::PERCENT, Unit::Percent, theme.style(Role::Dim));
+            time_axis(buf, &axes, &theme, context.view.span_ms, end);
+        }
+        self.write(&mut Flow::new(buf, words), theme, kv);
+    }
+}
+
+impl KvMemory {
+    fn word_title(&mut self, kv: &Kv) {
+        self.title.clear();
+        let title = &mut self.title;
+        // Writing to a String never fails.
+        let _ = match kv.usage_pct {
+            Reading::Value(_) => write!(title, "{} held", Percent(kv.usage_pct)),
+            Reading::Missing(why) => {
+                write!(title, "KV memory: {}", Lack { kind: &self.kind, metric: Metric::KvUsage, why })
+            }
+        };
+        if kv.bytes(kv.held_tokens).value().is_some() {
+            let _ = write!(title, ", {} of {}", Bytes(kv.bytes(kv.held_tokens)), Bytes(kv.bytes(kv.pool_tokens)));
+        }
+        if kv.tail_waste_pct.value().is_some() {
+            let tilde = Tilde(kv.live_tokens_is == Basis::Estimate);
+            let _ = write!(title, "; {tilde}{} of it empty tails", FinePercent(kv.tail_waste_pct));
+        }
+        if let Reading::Value(idle) = kv.idle_slots {
+            let _ = write!(title, "; {idle:.0} slots idle");
+        }
+    }
+
+    /// Bar, table, what is lost otherwise, and what would make estimates exact.
+    fn write(&self, flow: &mut Flow<'_>, theme: Theme, kv: &Kv) {
+        let dim = theme.style(Role::Dim);
+        if let Some(bar) = Bar::of(kv) {
+            flow.picture(|buf, row| {
+                let axes = Axes::split(row);
+                put(buf, row, (0, 0), dim, format_args!("pool"));
+                bar.draw(buf, axes.plot, theme);
+            });
+        }
+        table::write(flow, theme, kv, &self.kind);
+        lines::losses(flow.line(), theme, kv);
+        lines::overprovision(flow.line(), theme, kv, &self.kind);
+        if let Reading::Value(fit) = kv.mean_length_requests {
+            flow.part(&[(dim, format_args!(", {fit:.0} of the mean"))]);
+        }
+        lines::prefix(flow.line(), theme, kv, &self.kind);
+        if !self.bytes_from.is_empty() {
+            flow.line().part(&[(dim, format_args!("bytes a token: {}", Bytes(kv.bytes_per_token)))]);
+            flow.part(&[(dim, format_args!(" from the {}", self.bytes_from))]);
+        }
+        table::missing(flow.line(), theme, kv, &self.kind);
+        table::estimates(flow.line(), theme, kv, &self.kind);
+    }
+}
+
+#[cfg(test)]
+mod tests;
