@@ -62,6 +62,18 @@ impl Rig {
         self.store.push(&engine);
     }
 
+    /// Another engine is read at this moment.
+    fn beside(&mut self, index: u8, name: &str, running: f64, state: SourceState) {
+        let mut engine = Batch::new(SourceId::Engine(index), self.now, 3500);
+        engine.fact(Subject::Engine(index), FactKey::Url, "http://127.0.0.1:8080");
+        engine.fact(Subject::Engine(index), FactKey::Name, name);
+        engine.push(Subject::Engine(index), Metric::RequestsRunning, running);
+        engine.push(Subject::Engine(index), Metric::RequestsWaiting, 0.0);
+        engine.push(Subject::Engine(index), Metric::GenerationTokens, running * self.now.0 as f64 / 100.0);
+        engine.state = Some(state);
+        self.store.push(&engine);
+    }
+
     fn pass(&mut self, ms: u64) {
         self.now = self.now + ms;
         self.clock.set(self.now);
@@ -101,6 +113,27 @@ impl Rig {
     fn lacks(&mut self, word: &str) {
         let screen = self.rows().join("\n");
         assert!(!screen.contains(word), "'{word}' on:\n{screen}");
+    }
+}
+
+#[test]
+fn several_engines_are_listed_and_a_key_goes_from_one_to_the_next() {
+    for (columns, rows) in [(160, 45), (80, 24)] {
+        let mut rig = Rig::new(columns, rows);
+        rig.serve(64.0, 3.0);
+        let footer = |rig: &mut Rig| rig.rows().pop().unwrap();
+        assert!(!footer(&mut rig).contains("e engine"), "there is but one");
+        for _ in 0..3 {
+            rig.serve(64.0, 3.0);
+            rig.beside(1, "llama.cpp :8080", 2.0, SourceState::Ok);
+        }
+        rig.shows(&["> :8000 64 run 3 wait", "llama.cpp :8080 2 run 0 wait", "1/2"]);
+        assert!(footer(&mut rig).contains("e engine"), "{}", footer(&mut rig));
+        rig.type_keys("e");
+        rig.shows(&["> llama.cpp :8080 2 run 0 wait  20 tok/s", "2/2"]);
+        rig.serve(64.0, 3.0);
+        rig.beside(1, "llama.cpp :8080", 2.0, SourceState::Failed("nothing listens there".into()));
+        rig.shows(&["> llama.cpp :8080 down"]);
     }
 }
 

@@ -14,7 +14,7 @@
 //! | reserved | counted: set aside for what running requests may still generate | exact |
 //! | idle | (T − A − reserved) ÷ T: C and F together | exact |
 //! | idle slots | slots − R | exact |
-//! | sharing × | counted L ÷ A, else R · (mean prompt + ½ mean output) ÷ A; not below 1 | exact; estimate |
+//! | sharing × | counted L ÷ A, else R · (mean prompt + ½ mean output) ÷ A, at most 1 ÷ (1 − prefix hits); not below 1 | exact; estimate |
 //! | recomputed tokens/s | counted; else preemptions/s · (mean prompt + ½ mean output) | exact; estimate |
 //! | copies | GPUs that store the same KV; 1 − 1/copies of the bytes hold nothing new | exact |
 //! | over-provision | longest context admitted ÷ length that requests really used | estimate, bounded |
@@ -174,6 +174,7 @@ pub fn kv(data: &Data, engine: u8, window: Window, buffers: &mut Buffers) -> Kv 
     (kv.recomputed_per_s, kv.recomputed_is) =
         recomputed(of_window(Metric::RecomputedTokens), of_window(Metric::Preemptions), running);
     kv.prefix_hit_pct = share(of_window(Metric::PrefixHits), of_window(Metric::PrefixQueries));
+    kv.sharing_x = at_most_by_hits(kv.sharing_x, kv.sharing_is, kv.prefix_hit_pct);
     kv
 }
 
@@ -321,6 +322,16 @@ impl Levels {
         let basis = if self.live.value().is_some() { Basis::Exact } else { Basis::Estimate };
         let lengths = or(self.live, both(self.running, mean_length, |running, mean| running * mean));
         (per(lengths, held).map(|times| times.max(1.0)), basis)
+    }
+}
+
+/// Requests of now may be shorter than those that finished, which looks like sharing; but what was not found
+/// in the prefix cache has blocks of its own. Nothing looked up is nothing shared.
+fn at_most_by_hits(sharing: Reading, basis: Basis, hit_pct: Reading) -> Reading {
+    match (basis, hit_pct) {
+        (Basis::Exact, _) => sharing,
+        (Basis::Estimate, Reading::Missing(Why::NotYet)) => sharing.map(|times| times.min(1.0)),
+        (Basis::Estimate, hits) => both(sharing, hits, |times, hits| times.min(1.0 / (1.0 - hits / 100.0).max(1e-3))),
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Wish {
     pub zoomed: bool,
     /// Number of GPUs.
     pub gpus: u16,
+    /// Number of engines.
+    pub engines: u16,
     /// Rows that notices want.
     pub notices: u16,
 }
@@ -62,6 +64,8 @@ pub struct Plan {
     pub header: Rect,
     /// The machine's own figures.
     pub host: Rect,
+    /// The engines, where there are several.
+    pub engines: Rect,
     /// What is missing, and why.
     pub notices: Rect,
     /// Names of the panes.
@@ -112,6 +116,7 @@ impl Plan {
         plan.header = top(&mut rest, 1);
         if fits(THREE) {
             plan.host = top(&mut rest, 1);
+            plan.engines = top(&mut rest, u16::from(wish.engines > 1));
         }
         if rest.height >= 10 {
             plan.footer = bottom(&mut rest, 1);
@@ -257,7 +262,7 @@ mod tests {
     ];
 
     fn wish(width: u16, height: u16) -> Wish {
-        Wish { area: Rect::new(0, 0, width, height), focus: 2, zoomed: false, gpus: 1, notices: 0 }
+        Wish { area: Rect::new(0, 0, width, height), focus: 2, zoomed: false, gpus: 1, engines: 1, notices: 0 }
     }
     fn shown(plan: &Plan) -> Vec<usize> {
         plan.slots.iter().map(|s| s.pane).collect()
@@ -288,8 +293,8 @@ mod tests {
 
     #[test]
     fn eight_gpus_fit_into_80_by_24() {
-        for notices in 0..3 {
-            let plan = Plan::make(&Wish { gpus: 8, notices, ..wish(80, 24) }, &SEVEN);
+        for (notices, engines) in [(0, 1), (1, 1), (2, 1), (0, 3), (1, 3)] {
+            let plan = Plan::make(&Wish { gpus: 8, notices, engines, ..wish(80, 24) }, &SEVEN);
             // One more for the head.
             assert!(plan.slots[0].inside.height >= 9, "{:?}", plan.slots[0]);
             assert_eq!(shown(&plan), [0, 1, 2]);
@@ -313,11 +318,11 @@ mod tests {
         #[test]
         fn areas_are_disjoint_and_inside(
             w in 0_u16..400, h in 0_u16..150, focus in 0_usize..9, zoomed: bool,
-            gpus in 0_u16..20, notices in 0_u16..30, panes in 0_usize..=7,
+            gpus in 0_u16..20, engines in 0_u16..20, notices in 0_u16..30, panes in 0_usize..=7,
         ) {
             let area = Rect::new(0, 0, w, h);
-            let plan = Plan::make(&Wish { area, focus, zoomed, gpus, notices }, &SEVEN[..panes]);
-            let mut all = vec![plan.header, plan.host, plan.notices, plan.tabs, plan.footer, plan.numbers];
+            let plan = Plan::make(&Wish { area, focus, zoomed, gpus, engines, notices }, &SEVEN[..panes]);
+            let mut all = vec![plan.header, plan.host, plan.engines, plan.notices, plan.tabs, plan.footer, plan.numbers];
             all.extend(plan.slots.iter().map(|s| s.area));
             for (i, a) in all.iter().enumerate() {
                 prop_assert!(a.is_empty() || area.intersection(*a) == *a, "{a:?} leaves {area:?}");

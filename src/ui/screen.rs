@@ -51,6 +51,7 @@ impl Screen {
             focus: app.focus,
             zoomed: app.zoomed,
             gpus: u16::try_from(app.seen.gpus.count_ones()).unwrap_or(u16::MAX),
+            engines: u16::try_from(app.seen.engines.count_ones()).unwrap_or(u16::MAX),
             notices: self.chrome.notice_rows(area.width),
         };
         if self.wish != Some(wish) {
@@ -75,6 +76,7 @@ impl Screen {
         let (plan, theme) = (&self.plan, self.theme);
         self.chrome.draw_header(buf, plan.header, theme);
         self.chrome.draw_host(buf, plan.host, theme);
+        self.chrome.draw_engines(buf, plan.engines, theme);
         self.chrome.draw_footer(buf, plan.footer, theme, app);
         if let Some(first) = app.help {
             help::draw(buf, plan.body, theme, self.specs, first);

@@ -64,10 +64,8 @@ impl Figure {
         match self {
             Self::Live => "the last block of a request is half empty on average",
             Self::Cached => "cached blocks that nobody uses are counted as free",
-            Self::Recompute => {
-                "a preempted request is as long as the mean of those that finished, half its output done"
-            }
-            Self::Sharing => "running requests are as long as the mean of those that finished, half their output done",
+            Self::Recompute => "preempted requests have the mean prompt and half the mean output",
+            Self::Sharing => "running requests have the mean prompt and half the mean output",
             Self::Overprovision => "long prompts go with long outputs",
         }
     }
@@ -96,7 +94,7 @@ impl Kv {
         let live = self.live_tokens.value().is_some() && self.live_tokens_is == Basis::Estimate;
         let cached = self.idle_tokens.value().is_some() && self.cached_tokens.value().is_none();
         let recompute = self.recomputed_per_s.value().is_some() && self.recomputed_is == Basis::Estimate;
-        let sharing = self.sharing_x.value().is_some() && self.sharing_is == Basis::Estimate;
+        let sharing = self.sharing_x.value().is_some_and(|x| x > 1.0) && self.sharing_is == Basis::Estimate;
         let all = [
             (live, Figure::Live),
             (cached, Figure::Cached),

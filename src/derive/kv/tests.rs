@@ -173,6 +173,18 @@ fn a_shared_prompt_is_no_negative_waste() {
     assert_eq!(alone.sharing_x, Reading::Value(1.0), "shorter than what they hold is no sharing");
 }
 
+/// Long requests finished, short ones run, and no prompt was found in the cache: nothing is shared.
+#[test]
+fn what_the_cache_did_not_have_is_not_shared() {
+    let of = |basis, hits: Reading| at_most_by_hits(2.4.into(), basis, hits);
+    assert_eq!(of(Basis::Estimate, 0.0.into()), Reading::Value(1.0));
+    assert_eq!(of(Basis::Estimate, 50.0.into()), Reading::Value(2.0));
+    assert_eq!(of(Basis::Estimate, 90.0.into()), Reading::Value(2.4));
+    assert_eq!(of(Basis::Estimate, UNKNOWN), Reading::Value(1.0));
+    assert_eq!(of(Basis::Estimate, NONE), NONE, "an engine that does not say");
+    assert_eq!(of(Basis::Exact, 0.0.into()), Reading::Value(2.4));
+}
+
 /// `-c 32768 -np 4`, 128 KiB a token; three of four slots hold 900, 2100 and 5000 tokens.
 #[test]
 fn static_slots_split_into_idle_slots_and_tails_of_busy_ones() {
@@ -266,7 +278,7 @@ fn copies_are_bytes_that_hold_nothing_new() {
 fn each_estimate_says_what_would_make_it_exact() {
     let mut kv = split(levels(12.5, 800_000.0, 64.0), Reading::Value(1500.0));
     (kv.recomputed_per_s, kv.recomputed_is) = (100.0.into(), Basis::Estimate);
-    kv.overprovision_x = 20.0.into();
+    (kv.overprovision_x, kv.sharing_x) = (20.0.into(), 3.0.into());
     let figures: Vec<_> = kv.estimates().collect();
     let all = [Figure::Live, Figure::Cached, Figure::Recompute, Figure::Sharing, Figure::Overprovision];
     assert_eq!(figures, all);

@@ -9,7 +9,7 @@ mod words;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::app::{ACTIONS, Action, App, Cost, Origin};
+use crate::app::{ACTIONS, Action, ActionSpec, App, Cost, Origin};
 use crate::derive::quantile::{highest_allowed, quantile};
 use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time};
 use crate::store::{Data, HistogramWindow, Window};
@@ -61,6 +61,7 @@ pub struct Chrome {
     header: Line,
     state: Line,
     host: Line,
+    engines: Line,
     cost: Line,
     numbers: Line,
     notice: String,
@@ -75,6 +76,7 @@ impl Chrome {
         self.header(data, app);
         self.state(data, app);
         self.host(data, app.view.end);
+        self.engines(data, app);
         self.cost(data, app, cost);
         self.numbers(data, app);
         self.notice(data, app, words);
@@ -196,6 +198,39 @@ impl Chrome {
         }
     }
 
+    /// Every engine with its queue and speed, where there are several; the chosen one is marked.
+    fn engines(&mut self, data: &Data, app: &App) {
+        let (line, view) = (&mut self.engines, &app.view);
+        line.clear();
+        for (rank, engine) in (1..=4).chain(std::iter::repeat(5)).zip(data.engines()) {
+            let subject = Subject::Engine(engine);
+            let fact = |key| data.fact(subject, key, view.end);
+            let chosen = engine == view.engine;
+            let (mark, rank) = if chosen { (">", 0) } else { ("", rank) };
+            let url = Port(fact(FactKey::Url).unwrap_or_default()).text();
+            let name = fact(FactKey::Name).unwrap_or(url);
+            let down = data.source(SourceId::Engine(engine)).is_some_and(|s| s.state_at(view.end).is_down());
+            if down {
+                line.add(mark, Role::Warn, rank, format_args!("{name} down"));
+                continue;
+            }
+            let latest = |metric| Number(data.latest(subject, metric, view.end).reading);
+            let (running, waiting) = (latest(Metric::RequestsRunning), latest(Metric::RequestsWaiting));
+            let speed = Number(data.mean(subject, Metric::GenerationTokens, view.recent()));
+            let queued = waiting.0.value().is_some_and(|n| n > 0.0);
+            let role = if queued {
+                Role::Warn
+            } else if chosen {
+                Role::Text
+            } else {
+                Role::Dim
+            };
+            line.add(mark, role, rank, format_args!("{name} {running} run {waiting} wait"));
+            // Speeds give way before the names of others do.
+            line.add("", role, rank + 4, format_args!("{speed} tok/s"));
+        }
+    }
+
     fn cost(&mut self, data: &Data, app: &App, cost: Cost) {
         let line = &mut self.cost;
         line.clear();
@@ -283,6 +318,11 @@ impl Chrome {
         self.host.draw(buf, area, theme);
     }
 
+    /// Draws the list of engines.
+    pub fn draw_engines(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
+        self.engines.draw(buf, area, theme);
+    }
+
     /// Draws what is missing, and why.
     pub fn draw_notices(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
         put_wrapped(buf, area, theme.style(if self.urgent { Role::Warn } else { Role::Text }), &self.notice);
@@ -297,14 +337,13 @@ impl Chrome {
         let right = Rect { x: area.right() - cost, width: cost, ..area };
         self.cost.draw(buf, right, theme);
         let left = Rect { width: area.width - cost, ..area };
-        let demo = app.nothing_here();
         let mut x = 0;
         // The way out first: the last ones give way on a narrow screen.
         let in_order = [true, false]
             .into_iter()
             .flat_map(|first| ACTIONS.iter().filter(move |spec| (spec.section == PROGRAM) == first));
         for spec in in_order {
-            let hint = if demo && spec.action == Action::Demo { "demo" } else { spec.hint };
+            let hint = hint(spec, app);
             let needed = width(spec.label) + 1 + width(hint) + GAP;
             if hint.is_empty() || x + needed > left.width {
                 continue;
@@ -317,6 +356,16 @@ impl Chrome {
     /// Draws the bare numbers of a screen that is too small for panes.
     pub fn draw_numbers(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
         self.numbers.flow(buf, area, theme);
+    }
+}
+
+/// A key's word in the footer: some only help where there is something to choose from.
+fn hint(spec: &ActionSpec, app: &App) -> &'static str {
+    match spec.action {
+        Action::Demo if app.nothing_here() => "demo",
+        Action::NextGpu if app.seen.gpus.count_ones() > 1 => "GPU",
+        Action::NextEngine if app.seen.engines.count_ones() > 1 => "engine",
+        _ => spec.hint,
     }
 }
 

@@ -41,9 +41,8 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     new: || Box::new(KvMemory::default()),
 };
 
-/// Least height with a plot, and its rows with the time axis.
-const WITH_PLOT: u16 = 14;
-const PLOT: u16 = 5;
+/// Least height with a plot.
+const WITH_PLOT: u16 = 18;
 
 /// What is drawn.
 #[derive(Debug, Default)]
@@ -54,15 +53,14 @@ struct KvMemory {
     /// What the bytes of a token were worked out from.
     bytes_from: String,
     held: Vec<Bin>,
-    rows: u16,
     buffers: Buffers,
     kv: Option<Kv>,
     end: Option<TimeEnd>,
 }
 
 /// The plot above, and the words below. Without room for both there is no plot.
-fn parts(area: Rect, rows: u16) -> (Axes, Rect) {
-    let plot = if area.height < WITH_PLOT { 0 } else { area.height.saturating_sub(rows).max(PLOT) };
+fn parts(area: Rect) -> (Axes, Rect) {
+    let plot = if area.height < WITH_PLOT { 0 } else { area.height / 3 };
     let words = Rect { y: area.y + plot, height: area.height - plot, ..area };
     (Axes::split(Rect { height: plot, ..area }), words)
 }
@@ -76,10 +74,7 @@ impl Pane for KvMemory {
         let from = data.fact(subject, FactKey::KvBytesSource, view.end);
         from.unwrap_or_default().clone_into(&mut self.bytes_from);
         let kv = kv(data, view.engine, window, &mut self.buffers);
-        let mut flow = Flow::count(area.width);
-        self.write(&mut flow, *context.theme, &kv);
-        self.rows = flow.rows();
-        self.held.resize(parts(area, self.rows).0.bins(), Bin::default());
+        self.held.resize(parts(area).0.bins(), Bin::default());
         data.fill(subject, Metric::KvUsage, window, &mut self.held);
         self.word_title(&kv);
         self.kv = Some(kv);
@@ -99,7 +94,7 @@ impl Pane for KvMemory {
             notice::draw(buf, area, theme, if self.notice.is_empty() { &self.title } else { &self.notice });
             return;
         }
-        let (axes, words) = parts(area, self.rows);
+        let (axes, words) = parts(area);
         if axes.plot.height > 0 {
             let held = [Area { bins: &self.held, scale: Scale::PERCENT, role: Role::Area, shade: 0.0 }];
             Plot { theme: &theme, areas: &held, lines: &[], grid: true }.draw(axes.plot, buf);
@@ -146,13 +141,10 @@ impl KvMemory {
         table::write(flow, theme, kv, &self.kind);
         lines::losses(flow.line(), theme, kv);
         lines::overprovision(flow.line(), theme, kv, &self.kind);
-        if let Reading::Value(fit) = kv.mean_length_requests {
-            flow.part(&[(dim, format_args!(", {fit:.0} of the mean"))]);
-        }
         lines::prefix(flow.line(), theme, kv, &self.kind);
         if !self.bytes_from.is_empty() {
             flow.line().part(&[(dim, format_args!("bytes a token: {}", Bytes(kv.bytes_per_token)))]);
-            flow.part(&[(dim, format_args!(" from the {}", self.bytes_from))]);
+            flow.gap(1).part(&[(dim, format_args!("from the {}", self.bytes_from))]);
         }
         table::missing(flow.line(), theme, kv, &self.kind);
         table::estimates(flow.line(), theme, kv, &self.kind);

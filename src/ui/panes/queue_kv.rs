@@ -11,11 +11,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use crate::app::View;
 use crate::derive::energy::{Energy, NoEnergy, energy};
 use crate::derive::exposed::rate;
 use crate::derive::kv::{Buffers, Kv, kv};
 use crate::derive::queue::{Drain, Lora, Queue, lora, queue};
-use crate::model::{Metric, Reading, Subject, Unit};
+use crate::model::{FactKey, Metric, Reading, Subject, Unit};
 use crate::store::{Bin, Data, Window};
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::put;
@@ -55,13 +56,31 @@ struct QueueKv {
     preempted: Vec<Bin>,
     scale: Option<Scale>,
     most_preempted: f64,
-    /// Adapter id of the engine.
-    kind: String,
+    names: Names,
     /// Rows that everything below the plot takes.
     rows_below: u16,
     buffers: Buffers,
     now: Option<Now>,
     end: Option<TimeEnd>,
+}
+
+/// Texts about the engine.
+#[derive(Debug, Default)]
+struct Names {
+    /// Adapter id.
+    kind: String,
+    /// Adapters that run and wait, where the engine names them.
+    lora_running: String,
+    lora_waiting: String,
+}
+
+impl Names {
+    fn read(&mut self, data: &Data, view: &View) {
+        let fact = |key| data.fact(Subject::Engine(view.engine), key, view.end).unwrap_or_default();
+        fact(FactKey::Kind).clone_into(&mut self.kind);
+        fact(FactKey::LoraRunning).clone_into(&mut self.lora_running);
+        fact(FactKey::LoraWaiting).clone_into(&mut self.lora_waiting);
+    }
 }
 
 /// The newest figures.
@@ -133,9 +152,9 @@ impl Pane for QueueKv {
             lora: lora(data, view.engine, view.end),
             kv: kv(data, view.engine, window, &mut self.buffers),
         };
-        notice::kind(data, view.engine, view.end).clone_into(&mut self.kind);
+        self.names.read(data, view);
         let mut flow = Flow::count(area.width);
-        below::write(&mut flow, *context.theme, &now, &self.kind, view.end);
+        below::write(&mut flow, *context.theme, &now, &self.names, view.end);
         self.rows_below = flow.rows();
         self.now = Some(now);
         self.end = Some(TimeEnd::of(view, data.oldest()));
@@ -164,7 +183,7 @@ impl Pane for QueueKv {
         draw_head(buf, parts.head, *context.theme, &now.queue);
         self.draw_plot(buf, &parts, *context.theme, scale);
         time_axis(buf, &parts.axes, context.theme, context.view.span_ms, end);
-        below::write(&mut Flow::new(buf, parts.below), *context.theme, now, &self.kind, context.view.end);
+        below::write(&mut Flow::new(buf, parts.below), *context.theme, now, &self.names, context.view.end);
     }
 }
 
@@ -184,7 +203,7 @@ impl QueueKv {
             let metric = Metric::RequestsRunning;
             // Writing to a String never fails.
             let _ = match why {
-                Some(why) => write!(title, "queue: {}", Lack { kind: &self.kind, metric, why }),
+                Some(why) => write!(title, "queue: {}", Lack { kind: &self.names.kind, metric, why }),
                 None => Ok(()),
             };
             return;

@@ -114,6 +114,24 @@ impl<'a> Flow<'a> {
         self
     }
 
+    /// Writes these words if this row has room for all of them; else nothing more goes into this row.
+    pub(super) fn fit(&mut self, words: &[(Style, fmt::Arguments<'_>)]) -> &mut Self {
+        let needed = words.iter().fold(self.x, |x, (_, text)| x.saturating_add(columns(*text)));
+        if needed > self.area.width {
+            self.x = self.area.width;
+            return self;
+        }
+        self.part(words)
+    }
+
+    /// Writes a text word by word, over as many rows as it takes.
+    pub(super) fn text(&mut self, style: Style, text: &str) -> &mut Self {
+        for word in text.split(' ').filter(|word| !word.is_empty()) {
+            self.gap(1).part(&[(style, format_args!("{word}"))]);
+        }
+        self
+    }
+
     /// A whole row for something that is no text; empty when there is none left.
     pub(super) fn picture(&mut self, draw: impl FnOnce(&mut Buffer, Rect)) -> &mut Self {
         self.line();
@@ -155,6 +173,18 @@ mod tests {
         assert_eq!(drawn(12, 4), (4, vec!["600 tok/s".into(), "n 12".into(), "=====".into(), "end".into()]));
         assert_eq!(drawn(12, 2), (2, vec!["600 tok/s".into(), "n 12".into()]));
         assert_eq!([15, 12].map(|width| fill(&mut Flow::count(width))), [3, 4]);
+    }
+
+    #[test]
+    fn what_must_fit_ends_its_row_and_text_is_broken_at_words() {
+        let plain = Style::new();
+        let mut buf = Buffer::empty(Rect::new(0, 0, 10, 3));
+        let area = buf.area;
+        let mut flow = Flow::new(&mut buf, area);
+        flow.part(&[(plain, format_args!("12.5k"))]).fit(&[(plain, format_args!(" of 160k"))]);
+        flow.fit(&[(plain, format_args!("!"))]).line().text(plain, "half empty on average");
+        let row = |y| (0..10).map(|x| buf[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+        assert_eq!([0, 1, 2].map(row), ["12.5k", "half empty", "on average"]);
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub struct Plot<'a> {
 
 /// A braille cell's dots from the bottom: left column, right column.
 const DOTS: [[u8; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
+/// Eighths that a value above zero takes at least: a lone eighth is the mark of a measured zero.
+const LITTLE: f64 = 3.0;
 /// Lower eighths, 1 to 7.
 const EIGHTHS: [char; 7] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇'];
 
@@ -66,7 +68,11 @@ impl Line<'_> {
     fn span(&self, i: usize, halves: usize, rows: u16) -> Dots {
         let bin = anchored(self.bins, halves, i)?;
         let (lo, hi) = if self.envelope { (bin.min()?, bin.max()?) } else { (bin.mean()?, bin.mean()?) };
-        let row = |v: f32| Some(sub_row(self.scale.fraction(f64::from(v))?, rows));
+        let row = |v: f32| {
+            let share = self.scale.fraction(f64::from(v))?;
+            // Little is not nothing: it leaves the base line.
+            Some(sub_row(share, rows).max(u16::from(share > 0.0)))
+        };
         let (lo, hi) = (row(lo)?, row(hi)?);
         Some((lo.min(hi), lo.max(hi)))
     }
@@ -82,15 +88,16 @@ impl Line<'_> {
 }
 
 impl Area<'_> {
-    /// Height in eighths of a row; a measured value takes at least one.
+    /// Height in eighths of a row: at least one where anything was measured, and [`LITTLE`] above zero.
     fn eighths(&self, x: usize, columns: usize, rows: u16) -> Option<u16> {
         let mean = |half| anchored(self.bins, columns * 2, x * 2 + half).and_then(Bin::mean);
         let value = match (mean(0), mean(1)) {
             (Some(a), Some(b)) => f32::midpoint(a, b),
             (a, b) => a.or(b)?,
         };
-        let most = f64::from(rows) * 8.0;
-        Some((self.scale.fraction(f64::from(value))? * most).round().clamp(1.0, most.max(1.0)) as u16)
+        let (share, most) = (self.scale.fraction(f64::from(value))?, f64::from(rows) * 8.0);
+        let least = if share > 0.0 { LITTLE } else { 1.0 };
+        Some((share * most).round().clamp(least, most.max(least)) as u16)
     }
 }
 
@@ -149,9 +156,11 @@ impl Plot<'_> {
             }
             (Some(colour), 4..) => cell.set_char(' ').set_bg(colour),
             (None, 4..) => cell.set_char(self.theme.shade(layer.shade)).set_style(self.theme.style(Role::Dim)),
-            (Some(colour), _) => cell.set_char('_').set_fg(colour),
-            (None, _) if self.theme.unicode() => cell.set_char(EIGHTHS[0]).set_style(self.theme.style(Role::Dim)),
-            (None, _) => cell.set_char('_').set_style(self.theme.style(Role::Dim)),
+            (Some(colour), part) => cell.set_char(if part > 1 { '=' } else { '_' }).set_fg(colour),
+            (None, part) if self.theme.unicode() => {
+                cell.set_char(EIGHTHS[usize::from(part - 1).min(6)]).set_style(self.theme.style(Role::Dim))
+            }
+            (None, part) => cell.set_char(if part > 1 { '=' } else { '_' }).set_style(self.theme.style(Role::Dim)),
         };
     }
 
@@ -164,6 +173,10 @@ impl Plot<'_> {
         for up in lo / 4..=hi / 4 {
             let Some(row) = (area.height - 1).checked_sub(up) else { return };
             let Some(cell) = cell(buf, area, (x, row)) else { continue };
+            if hi == 0 && is_little(cell) {
+                // A line at zero yields to an area so low that the two cannot share a cell.
+                continue;
+            }
             let parts = sides.map(|dots| part(dots, up));
             let bits = parts.iter().zip(DOTS).fold(0, |bits, (part, dots)| bits | mask(*part, dots));
             if bits != 0 {
@@ -185,6 +198,11 @@ impl Plot<'_> {
         (cell.fg, cell.modifier) = (Color::Reset, Modifier::empty());
         cell.set_style(line.style).set_bg(bg);
     }
+}
+
+/// Whether a cell holds no more than the top of an area that is low, but not zero.
+fn is_little(cell: &Cell) -> bool {
+    matches!(cell.symbol(), "▂" | "▃" | "=")
 }
 
 /// The part of a range that lies in the cell `up` from the bottom, as 0 to 3.
@@ -287,6 +305,20 @@ mod tests {
     fn an_area_ends_in_eighths_and_a_measured_zero_shows() {
         let buf = drawn(Theme::FULL, 3, 2, &[0.0, 0.0, 25.0, 25.0, 75.0, 75.0], &[]);
         assert_eq!(text(&buf), ["  ▄", "▁▄ "]);
+    }
+
+    #[test]
+    fn little_is_not_nothing() {
+        let one_of_eighty = [0.0, 0.0, 1.25, 1.25];
+        assert_eq!(text(&drawn(Theme::FULL, 2, 2, &one_of_eighty, &[])), ["  ", "▁▃"]);
+        assert_eq!(text(&drawn(Theme::MONO, 2, 2, &one_of_eighty, &[])), ["  ", "▁▃"]);
+        let ascii = Theme { depth: Depth::Mono, charset: Charset::Ascii };
+        assert_eq!(text(&drawn(ascii, 2, 2, &one_of_eighty, &[])), ["  ", "_="]);
+        let line = one_of_eighty.map(Some);
+        assert_eq!(text(&drawn(Theme::FULL, 2, 2, &[], &line)), ["  ", "⣀⠤"]);
+        let (zero, half) = ([Some(0.0); 4], [0.0, 0.0, 30.0, 30.0]);
+        assert_eq!(text(&drawn(Theme::FULL, 2, 2, &one_of_eighty, &zero)), ["  ", "⣀▃"], "the line yields");
+        assert_eq!(text(&drawn(Theme::FULL, 2, 2, &half, &zero)), ["  ", "⣀⣀"], "they share a cell");
     }
 
     #[test]

@@ -72,18 +72,23 @@ impl Bar {
         ]))
     }
 
-    /// The part in each column: ends are rounded, and what is there keeps a column where there is room.
+    /// The part in each column. Ends are rounded; a part too small for a column takes one from the part
+    /// before it, where that has two.
     fn column(&self, x: u16, width: u16) -> Part {
-        let (mut share, mut end) = (0.0, 0);
-        for &(part, of_pool) in &self.0 {
-            if of_pool <= 0.0 {
-                continue;
-            }
+        let (mut share, mut start) = (0.0, 0);
+        let rounded = |share: f64| (share * f64::from(width)).round() as u16;
+        let parts = || self.0.iter().filter(|(_, of_pool)| *of_pool > 0.0);
+        for (i, &(part, of_pool)) in parts().enumerate() {
             share += of_pool;
-            end = ((share * f64::from(width)).round() as u16).max(end + 1);
+            let mut end = rounded(share).max(start + 1);
+            let next = parts().nth(i + 1).map(|(_, of_pool)| rounded(share + of_pool));
+            if next.is_some_and(|next| next <= end) && end > start + 1 {
+                end -= 1;
+            }
             if x < end {
                 return part;
             }
+            start = end;
         }
         Part::Free
     }
@@ -112,6 +117,8 @@ mod tests {
         assert_eq!(drawn([0.5, 0.0, 0.0, 0.0], 10), "█████·····");
         assert_eq!(drawn([0.3, 0.1, 0.2, 0.1], 10), "███▒▓▓░···");
         assert_eq!(drawn([0.001, 0.001, 0.001, 0.001], 10), "█▒▓░······");
+        assert_eq!(drawn([0.237, 0.003, 0.0, 0.0], 100).matches(['█', '▒']).count(), 24);
+        assert_eq!(drawn([0.99, 0.01, 0.0, 0.0], 10), "█████████▒");
         assert_eq!(drawn([0.0; 4], 10), "··········");
         assert_eq!(drawn([1.0, 0.0, 0.0, 0.0], 0), "");
     }

@@ -15,7 +15,7 @@ use super::words::{Tilde, Times, Tokens};
 /// Sharing below this is within what the estimate of it is off by.
 const SHARED: f64 = 1.2;
 
-/// "█ live ~39.3k of 166k  ▒ tail waste ~1.2 % of held (at most 2.4 %)  · idle 76 %".
+/// "█ live ~39.3k of 166k  ▒ tail waste ~1.2 % of held  · idle 76 %  (tail at most 2.4 %)".
 pub(in crate::ui::panes) fn split(flow: &mut Flow<'_>, theme: Theme, kv: &Kv) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let mark = |part: Part| (part.style(theme), part.mark(theme));
@@ -35,9 +35,6 @@ pub(in crate::ui::panes) fn split(flow: &mut Flow<'_>, theme: Theme, kv: &Kv) {
         let name = if kv.has_slots() { "tails of busy slots " } else { "tail waste " };
         let words = [(style, format_args!("{tail} ")), (dim, format_args!("{name}")), (text, share)];
         flow.gap(2).part(&[words[0], words[1], words[2], (dim, format_args!(" of held"))]);
-        if kv.live_tokens_is == Basis::Estimate {
-            flow.part(&[(dim, format_args!(" (at most {})", FinePercent(kv.tail_waste_max_pct)))]);
-        }
     }
     for (part, name, tokens) in
         [(Part::Reserved, "reserved", kv.reserved_tokens), (Part::Cached, "cached", kv.cached_tokens)]
@@ -56,6 +53,9 @@ pub(in crate::ui::panes) fn split(flow: &mut Flow<'_>, theme: Theme, kv: &Kv) {
     let words =
         [(style, format_args!("{idle} ")), (dim, format_args!("{name} ")), (text, format_args!("{}", Percent(share)))];
     flow.gap(2).part(&words);
+    if kv.tail_waste_pct.value().is_some() && kv.live_tokens_is == Basis::Estimate {
+        flow.gap(2).fit(&[(dim, format_args!("(tail at most {})", FinePercent(kv.tail_waste_max_pct)))]);
+    }
 }
 
 fn free_share(kv: &Kv) -> Reading {
@@ -65,7 +65,7 @@ fn free_share(kv: &Kv) -> Reading {
     }
 }
 
-/// "over-provision ~27×: max 32 768, requests used P99 ~1195 (600–1200), n 881; pool fits 5.1 of max".
+/// "over-provision ~27×: max 32 768, requests used P99 ~1195 (600–1200), n 881  pool fits 5.1 of max, 259 of the mean".
 pub(in crate::ui::panes) fn overprovision(flow: &mut Flow<'_>, theme: Theme, kv: &Kv, kind: &str) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let max = match kv.max_model_len {
@@ -91,7 +91,10 @@ pub(in crate::ui::panes) fn overprovision(flow: &mut Flow<'_>, theme: Theme, kv:
         flow.part(&[(dim, format_args!("; {why}"))]);
     }
     if let Some(fit) = kv.full_length_requests.value() {
-        flow.part(&[(dim, format_args!("; pool fits {fit:.1} of max"))]);
+        flow.gap(2).part(&[(dim, format_args!("pool fits {fit:.1} of max"))]);
+        if let Some(fit) = kv.mean_length_requests.value() {
+            flow.part(&[(dim, format_args!(", {fit:.0} of the mean"))]);
+        }
     }
 }
 
@@ -100,11 +103,11 @@ fn used(flow: &mut Flow<'_>, theme: Theme, length: &UsedLength) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let name = format_args!("requests used P{:.0} ", length.q * 100.0);
     flow.part(&[(dim, name), (text, format_args!("~{}", Tokens(length.tokens)))]);
+    let (lo, n) = (Tokens(length.lo), length.n);
     match length.hi {
-        Some(hi) => flow.part(&[(dim, format_args!(" ({}–{})", Tokens(length.lo), Tokens(hi)))]),
-        None => flow.part(&[(dim, format_args!(" (> {})", Tokens(length.lo)))]),
+        Some(hi) => flow.gap(1).part(&[(dim, format_args!("({lo}–{}), n {n}", Tokens(hi)))]),
+        None => flow.gap(1).part(&[(dim, format_args!("(> {lo}), n {n}"))]),
     };
-    flow.part(&[(dim, format_args!(", n {}", length.n))]);
 }
 
 /// "prefix cache 12 % of looked-up prompt tokens found".

@@ -47,26 +47,26 @@ pub(super) fn write(flow: &mut Flow<'_>, theme: Theme, kv: &Kv, kind: &str) {
         let mark = (part.style(theme), format_args!("{} ", part.mark(theme)));
         flow.line().part(&[mark, (dim, format_args!("{name:<15}"))]);
         let blank = usize::from(8_u16.saturating_sub(columns(format_args!("{tilde}{}", Number(tokens)))));
-        flow.part(&[(text, format_args!("{:blank$}{tilde}{}", "", Number(tokens)))]);
+        flow.fit(&[(text, format_args!("{:blank$}{tilde}{}", "", Number(tokens)))]);
         let share = tokens.value().zip(kv.pool_tokens.value()).filter(|(_, pool)| *pool > 0.0);
         if let Some((tokens, pool)) = share {
-            flow.part(&[(text, format_args!("{:>7}", FinePercent(Reading::new(tokens / pool * 100.0))))]);
+            flow.fit(&[(text, format_args!("{:>7}", FinePercent(Reading::new(tokens / pool * 100.0))))]);
         }
         if kv.bytes(tokens).value().is_some() {
-            flow.part(&[(text, format_args!("{:>10}", Bytes(kv.bytes(tokens))))]);
+            flow.fit(&[(text, format_args!("{:>10}", Bytes(kv.bytes(tokens))))]);
         }
         let note = if estimate { "estimate" } else { "exact" };
-        flow.gap(2).part(&[(dim, format_args!("{note}"))]);
+        flow.gap(2).fit(&[(dim, format_args!("{note}"))]);
         if part == Part::Tail && kv.tail_waste_pct.value().is_some() {
             let share = format_args!(", {tilde}{} of held", FinePercent(kv.tail_waste_pct));
-            flow.part(&[(dim, share)]);
+            flow.fit(&[(dim, share)]);
             if estimate {
-                flow.part(&[(dim, format_args!(" (at most {})", FinePercent(kv.tail_waste_max_pct)))]);
+                flow.fit(&[(dim, format_args!(" (at most {})", FinePercent(kv.tail_waste_max_pct)))]);
             }
         }
         if part == Part::Free && kv.idle_slots.value().is_some() {
             let idle = (kv.idle_slots.value().unwrap_or(0.0), kv.slots.value().unwrap_or(0.0));
-            flow.part(&[(dim, format_args!(", {:.0} of {:.0} slots idle", idle.0, idle.1))]);
+            flow.fit(&[(dim, format_args!(", {:.0} of {:.0} slots idle", idle.0, idle.1))]);
         }
     }
     if let Some(why) = kv.usage_pct.why() {
@@ -100,8 +100,8 @@ pub(super) fn missing(flow: &mut Flow<'_>, theme: Theme, kv: &Kv, kind: &str) {
 pub(super) fn estimates(flow: &mut Flow<'_>, theme: Theme, kv: &Kv, kind: &str) {
     let dim = theme.style(Role::Dim);
     for figure in kv.estimates() {
-        flow.line().part(&[(dim, format_args!("~ {}: ", figure.words()))]);
-        flow.part(&[(dim, format_args!("{};", figure.assumes()))]).gap(1);
-        flow.part(&[(dim, format_args!("exact with: {}", figure.to_be_exact(kind)))]);
+        flow.line().part(&[(dim, format_args!("~ {}:", figure.words()))]);
+        flow.text(dim, figure.assumes()).part(&[(dim, format_args!(";"))]);
+        flow.text(dim, "exact with:").text(dim, figure.to_be_exact(kind));
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::derive::energy::{Energy, NoEnergy};
 use crate::derive::queue::{Drain, HighWater, Lora, Peak, Queue, REASONS};
-use crate::model::{Metric, Reading, Time};
+use crate::model::{Metric, Reading, Time, Why};
 use crate::ui::panes::kv::{Bar, lines};
 use crate::ui::panes::notice::{Lack, NoFigure};
 use crate::ui::panes::row::Flow;
@@ -14,15 +14,16 @@ use crate::ui::theme::{Role, Theme};
 use crate::ui::units::{Number, Percent, Seconds, Span, Watts, Whole};
 use crate::ui::widgets::Axes;
 
-use super::Now;
+use super::{Names, Now};
 
-/// Writes all rows, or as many as `flow` has room for. `kind` is the engine's adapter.
-pub(super) fn write(flow: &mut Flow<'_>, theme: Theme, now: &Now, kind: &str, end: Time) {
+/// Writes all rows, or as many as `flow` has room for.
+pub(super) fn write(flow: &mut Flow<'_>, theme: Theme, now: &Now, names: &Names, end: Time) {
+    let kind = &*names.kind;
     throughput(flow, theme, now, kind);
     kv(flow, theme, now, kind);
     energy(flow.line(), theme, now.energy);
     if let Some(lora) = &now.lora {
-        adapters(flow.line(), theme, lora);
+        adapters(flow.line(), theme, lora, names);
     }
     high_water(flow.line(), theme, &now.queue, end);
     lines::losses(flow.line(), theme, &now.kv);
@@ -30,26 +31,26 @@ pub(super) fn write(flow: &mut Flow<'_>, theme: Theme, now: &Now, kind: &str, en
     lines::prefix(flow.line(), theme, &now.kv, kind);
 }
 
-/// "4.08k generated tok/s  16.3k prompt tok/s  31.8 requests/s  0 failed/s".
+/// "4.08k generated tok/s  16.3k prompt tok/s  31.8 requests/s"; what failed comes before what may be left out.
 fn throughput(flow: &mut Flow<'_>, theme: Theme, now: &Now, kind: &str) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let Reading::Value(_) = now.generated else {
-        let why = now.generated.why().unwrap_or(crate::model::Why::NotYet);
+        let why = now.generated.why().unwrap_or(Why::NotYet);
         let lack = Lack { kind, metric: Metric::GenerationTokens, why };
         flow.part(&[(dim, format_args!("tok/s: {lack}"))]);
         return;
     };
     flow.part(&[(text, format_args!("{}", Number(now.generated))), (dim, format_args!(" generated tok/s"))]).gap(2);
+    if now.queue.failed_per_s.value().is_some_and(|rate| rate > 0.0) {
+        let rate = format_args!("{}", Number(now.queue.failed_per_s));
+        flow.part(&[(theme.style(Role::Warn), rate), (dim, format_args!(" failed/s"))]).gap(2);
+    }
     if now.prompt.value().is_some() {
-        flow.part(&[(text, format_args!("{}", Number(now.prompt))), (dim, format_args!(" prompt tok/s"))]).gap(2);
+        flow.fit(&[(text, format_args!("{}", Number(now.prompt))), (dim, format_args!(" prompt tok/s"))]).gap(2);
     }
     if now.queue.finished_per_s.value().is_some() {
         let rate = format_args!("{}", Number(now.queue.finished_per_s));
-        flow.part(&[(text, rate), (dim, format_args!(" requests/s"))]).gap(2);
-    }
-    if now.queue.failed_per_s.value().is_some_and(|rate| rate > 0.0) {
-        let rate = format_args!("{}", Number(now.queue.failed_per_s));
-        flow.part(&[(theme.style(Role::Warn), rate), (dim, format_args!(" failed/s"))]);
+        flow.fit(&[(text, rate), (dim, format_args!(" requests/s"))]);
     }
 }
 
@@ -57,7 +58,7 @@ fn throughput(flow: &mut Flow<'_>, theme: Theme, now: &Now, kind: &str) {
 fn kv(flow: &mut Flow<'_>, theme: Theme, now: &Now, kind: &str) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let Some(bar) = Bar::of(&now.kv) else {
-        let why = now.kv.usage_pct.why().unwrap_or(crate::model::Why::NotYet);
+        let why = now.kv.usage_pct.why().unwrap_or(Why::NotYet);
         let lack = Lack { kind, metric: Metric::KvUsage, why };
         flow.line().part(&[(dim, format_args!("KV cache: {lack}"))]);
         return;
@@ -71,7 +72,7 @@ fn kv(flow: &mut Flow<'_>, theme: Theme, now: &Now, kind: &str) {
     lines::split(flow, theme, &now.kv);
 }
 
-/// "6.7 generated tok/J (0.15 J each), 33.6 all tok/J: GPU 0, 607 W measured".
+/// "6.7 generated tok/J (0.15 J each), 33.6 tok/J with prompts  607 W on GPU 0".
 fn energy(flow: &mut Flow<'_>, theme: Theme, energy: Result<Energy, NoEnergy>) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let energy = match energy {
@@ -86,17 +87,17 @@ fn energy(flow: &mut Flow<'_>, theme: Theme, energy: Result<Energy, NoEnergy>) {
     let value = format_args!("{}", Number(energy.generated_per_joule));
     flow.part(&[(dim, format_args!("{least}")), (text, value), (dim, format_args!(" generated tok/J"))]);
     if energy.joules_per_generated.value().is_some() {
-        flow.part(&[(dim, format_args!(" ({most}{} J each)", Number(energy.joules_per_generated)))]);
+        flow.gap(1).part(&[(dim, format_args!("({most}{} J each)", Number(energy.joules_per_generated)))]);
     }
     if energy.all_per_joule.value().is_some() {
         let value = format_args!("{}", Number(energy.all_per_joule));
-        flow.gap(2).part(&[(text, value), (dim, format_args!(" with prompt tokens"))]);
+        flow.gap(2).part(&[(dim, format_args!("{least}")), (text, value), (dim, format_args!(" tok/J with prompts"))]);
     }
     let watts = format_args!("{} on {}", Watts(Reading::new(energy.watts)), Gpus(&energy));
-    flow.gap(2).part(&[(dim, watts)]);
+    flow.gap(2).fit(&[(dim, watts)]);
     if energy.is_shared() {
-        let others = format_args!(", shared with {} other process(es)", energy.others);
-        flow.part(&[(theme.style(Role::Warn), others)]);
+        let others = format_args!("shared with {} other", energy.others);
+        flow.gap(2).part(&[(theme.style(Role::Warn), others)]);
     }
 }
 
@@ -114,8 +115,8 @@ impl Display for Gpus<'_> {
     }
 }
 
-/// "LoRA adapters: 4 of 8 loaded, 2 running, 1 waiting".
-fn adapters(flow: &mut Flow<'_>, theme: Theme, lora: &Lora) {
+/// "LoRA adapters 4 of 8 loaded  2 running (sql,chat)  1 waiting (legal)".
+fn adapters(flow: &mut Flow<'_>, theme: Theme, lora: &Lora, names: &Names) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     flow.part(&[(dim, format_args!("LoRA adapters"))]);
     if lora.loaded.value().is_some() {
@@ -127,28 +128,32 @@ fn adapters(flow: &mut Flow<'_>, theme: Theme, lora: &Lora) {
     } else if lora.cap.value().is_some() {
         flow.gap(1).part(&[(dim, format_args!("at most {} loaded", Whole(lora.cap)))]);
     }
-    for (reading, name) in [(lora.running, "running"), (lora.waiting, "waiting")] {
+    let lists = [(lora.running, "running", &names.lora_running), (lora.waiting, "waiting", &names.lora_waiting)];
+    for (reading, name, list) in lists {
         if reading.value().is_some() {
             flow.gap(2).part(&[(text, format_args!("{}", Whole(reading))), (dim, format_args!(" {name}"))]);
+            if !list.is_empty() {
+                flow.part(&[(dim, format_args!(" ({list})"))]);
+            }
         }
     }
 }
 
-/// "most 155 running −12 s, 556 waiting −15 s; since the start 155 −12 s, 580 −3 min".
+/// "high water 155 running −24 s  556 waiting −27 s  since the start 256 running −102 s …".
 fn high_water(flow: &mut Flow<'_>, theme: Theme, queue: &Queue, end: Time) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
-    let mark = |flow: &mut Flow<'_>, before: &str, peak: Option<Peak>, after: &str| {
+    let mark = |flow: &mut Flow<'_>, before: &str, peak: Option<Peak>, what: &str| {
         let Some(peak) = peak else { return };
-        let when = format_args!("{after} {}", Before(end.since(peak.at)));
-        let words = [(dim, format_args!("{before}")), (text, format_args!("{:.0}", peak.value)), (dim, when)];
-        flow.part(&words);
+        let when = format_args!(" {what} {}", Before(end.since(peak.at)));
+        flow.part(&[(dim, format_args!("{before}")), (text, format_args!("{:.0}", peak.value)), (dim, when)]).gap(2);
     };
-    let HighWater { running, waiting } = queue.window;
-    mark(flow, "high water ", running, " running");
-    mark(flow, ", ", waiting, " waiting");
+    let marks = |flow: &mut Flow<'_>, before: &str, marks: &HighWater| {
+        mark(flow, before, marks.running, "running");
+        mark(flow, "", marks.waiting, "waiting");
+    };
+    marks(flow, "high water ", &queue.window);
     if queue.ever != queue.window {
-        mark(flow, "; since the start ", queue.ever.running, "");
-        mark(flow, ", ", queue.ever.waiting, "");
+        marks(flow, "since the start ", &queue.ever);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::app::View;
-use crate::model::{Batch, FactKey, HistogramSample, SourceId, SourceState, Time};
+use crate::model::{Batch, FactKey, HistogramSample, ProcessSample, SourceId, SourceState, Time, Why};
 use crate::store::{Retention, Store};
 
 /// One engine: 64 of 512 + 128 tokens run, 40 wait, 2 preemptions a second.
@@ -26,6 +26,9 @@ fn scrape(i: u64, without: &[Metric]) -> Batch {
         (Metric::GenerationTokens, 4076.0 * n),
         (Metric::PrefixQueries, 1000.0 * n),
         (Metric::PrefixHits, 120.0 * n),
+        (Metric::RequestsCap, 256.0),
+        (Metric::RequestsFinished, 20.0 * n),
+        (Metric::RequestsFailed, 0.0),
     ];
     for (metric, value) in values.into_iter().filter(|(metric, _)| !without.contains(metric)) {
         batch.push(subject, metric, value);
@@ -57,55 +60,122 @@ fn drawn(store: &Store, (width, height): (u16, u16), theme: Theme) -> (String, V
     (pane.title().to_owned(), (0..height).map(row).collect())
 }
 
+/// The same engine on GPU 0 at 500 W, with processes 7 and perhaps 50 on it.
+fn with_energy(pids: &str, on_gpu: &[u32]) -> Store {
+    let store = Store::new(Retention::HOUR);
+    for i in 0..=10_u64 {
+        let mut batch = scrape(i, &[]);
+        batch.fact(Subject::Engine(0), FactKey::Url, "http://127.0.0.1:8000");
+        batch.fact(Subject::Engine(0), FactKey::Pids, pids);
+        batch.fact(Subject::Engine(0), FactKey::LoraRunning, "sql,chat");
+        batch.push(Subject::Engine(0), Metric::LoraCap, 4.0);
+        batch.push(Subject::Engine(0), Metric::LoraRunning, 2.0);
+        batch.push(Subject::Engine(0), Metric::LoraWaiting, 0.0);
+        store.push(&batch);
+        let mut batch = Batch::new(SourceId::Nvml, Time(100_000 + i * 1000), 3500);
+        batch.push(Subject::Gpu(0), Metric::Energy, 500.0 * i as f64);
+        store.push(&batch);
+        let mut batch = Batch::new(SourceId::Process, Time(100_000 + i * 1000), 3500);
+        batch.processes = Some(on_gpu.iter().map(|&pid| process(pid)).collect());
+        store.push(&batch);
+    }
+    store
+}
+
+fn process(pid: u32) -> ProcessSample {
+    let none = Reading::Missing(Why::NotPermitted);
+    let (user, command, gpus) = ("".into(), "".into(), vec![(0, Reading::Value(1e9))]);
+    ProcessSample { pid, start: 0, user, command, gpus, cpu_ms: none, rss: none, majflt: none, page_table: none }
+}
+
+fn holds(rows: &[String], row: &str) {
+    assert!(rows.iter().any(|drawn| drawn == row), "no '{row}' in {rows:#?}");
+}
+
 #[test]
 fn the_title_answers_who_waits_and_what_the_pool_is_for() {
     let (title, _) = drawn(&store(&[]), (100, 16), Theme::FULL);
     assert_eq!(
         title,
-        "64 running, 40 waiting, 2.0 preemptions/s; KV 24 % held, ~1.2 % tail waste, ~27× over-provisioned"
+        "64 running, 40 waiting, drains in 2.00 s, 2.0 preemptions/s; KV 24 % held, ~1.2 % tail waste, ~27× over-provisioned"
     );
 }
 
 #[test]
 fn every_figure_has_its_row() {
-    let (_, rows) = drawn(&store(&[]), (100, 16), Theme::FULL);
-    assert_eq!(
-        rows[0],
-        "█ 64 running  ─ 40 waiting (38 for capacity, 2 deferred)   16.3k prompt  4.08k generated tok/s"
-    );
-    assert!(rows[10].starts_with("preempt") && rows[10].ends_with("max 2/s"), "{rows:#?}");
-    assert!(rows[12].starts_with("KV     ██") && rows[12].ends_with("24 %"), "{rows:#?}");
-    assert_eq!(rows[13], "█ live ~39.3k of 166k  ▒ tail waste ~1.2 % of held (at most 2.4 %)  · idle 76 %");
-    assert_eq!(
-        rows[14],
-        "over-provision ~27×: max 32 768, requests used P99 ~1194 (600–1200), n 1000; pool fits 5.1 of max"
-    );
-    assert_eq!(rows[15], "prefix cache 12 % of looked-up prompt tokens found");
+    let (_, rows) = drawn(&store(&[]), (100, 22), Theme::FULL);
+    assert_eq!(rows[0], "█ 64 running of 256  ─ 40 waiting (38 for capacity, 2 deferred), drains in 2.00 s");
+    assert!(rows.iter().any(|row| row.starts_with("preempt") && row.ends_with("max 2/s")), "{rows:#?}");
+    holds(&rows, "4.08k generated tok/s  16.3k prompt tok/s  20 requests/s");
+    assert!(rows.iter().any(|row| row.starts_with("KV     ██") && row.ends_with("24 %")), "{rows:#?}");
+    holds(&rows, "█ live ~39.3k of 166k  ▒ tail waste ~1.2 % of held  · idle 76 %  (tail at most 2.4 %)");
+    holds(&rows, "tok/J: its GPUs are on another host");
+    holds(&rows, "high water 64 running −10 s  40 waiting −10 s");
+    holds(&rows, "recomputed after preemption ~1.15k tok/s");
+    holds(&rows, "over-provision ~27×: max 32 768, requests used P99 ~1194 (600–1200), n 1000  pool fits 5.1 of max");
+    holds(&rows, "prefix cache 12 % of looked-up prompt tokens found");
+}
+
+/// 4076 generated and 16 320 prompt tokens a second at 500 W.
+#[test]
+fn tokens_per_joule_are_named_and_a_shared_gpu_makes_them_bounds() {
+    let (_, rows) = drawn(&with_energy("7", &[7]), (100, 22), Theme::FULL);
+    holds(&rows, "8.15 generated tok/J (0.12 J each)  40.8 tok/J with prompts  500 W on GPU 0");
+    holds(&rows, "LoRA adapters at most 4 loaded  2 running (sql,chat)  0 waiting");
+    let (_, rows) = drawn(&with_energy("7", &[7, 50]), (124, 22), Theme::FULL);
+    let shared =
+        "at least 8.15 generated tok/J (at most 0.12 J each)  at least 40.8 tok/J with prompts  500 W on GPU 0";
+    holds(&rows, &format!("{shared}  shared with 1 other"));
+    let (_, rows) = drawn(&with_energy("9", &[7]), (100, 22), Theme::FULL);
+    assert!(rows.iter().any(|row| row == "tok/J: none of its processes holds memory on a GPU here"), "{rows:#?}");
+}
+
+#[test]
+fn a_queue_that_does_not_drain_says_so() {
+    let store = Store::new(Retention::HOUR);
+    (0..=10).for_each(|i| {
+        let mut batch = scrape(i, &[Metric::RequestsFinished]);
+        batch.push(Subject::Engine(0), Metric::RequestsFinished, 5.0);
+        store.push(&batch);
+    });
+    let (title, rows) = drawn(&store, (100, 16), Theme::FULL);
+    assert!(title.starts_with("64 running, 40 waiting, does not drain: none finishes"), "{title}");
+    assert!(rows[0].ends_with("does not drain: none finishes"), "{rows:#?}");
+}
+
+#[test]
+fn a_narrow_pane_keeps_generated_tokens_with_their_unit() {
+    let (_, rows) = drawn(&store(&[]), (38, 8), Theme::FULL);
+    assert_eq!(rows[0], "█ 64 running of 256  ─ 40 waiting");
+    assert_eq!(rows[6], "4.08k generated tok/s", "{rows:#?}");
 }
 
 #[test]
 fn the_bar_shows_the_split() {
-    let (_, rows) = drawn(&store(&[]), (116, 16), Theme::FULL);
-    let count = |c| rows[12].chars().filter(|x| *x == c).count();
+    let bar = |theme| {
+        let (_, rows) = drawn(&store(&[]), (116, 16), theme);
+        rows.into_iter().find(|row| row.starts_with("KV ")).unwrap()
+    };
+    let row = bar(Theme::FULL);
+    let count = |c| row.chars().filter(|x| *x == c).count();
     // 100 columns: 24 held, of which waste takes at least one.
-    assert_eq!((count('█'), count('▒'), count('·')), (23, 1, 76), "{rows:#?}");
-    let (_, mono) = drawn(&store(&[]), (116, 16), Theme::MONO);
-    assert_eq!(mono[12], rows[12], "told apart without colour");
+    assert_eq!((count('█'), count('▒'), count('·')), (23, 1, 76), "{row}");
+    assert_eq!(bar(Theme::MONO), row, "told apart without colour");
 }
 
 #[test]
 fn without_a_block_size_nothing_is_claimed_about_waste() {
     let (title, rows) = drawn(&store(&[Metric::KvBlockSize]), (100, 16), Theme::FULL);
     assert!(!title.contains("waste"), "{title}");
-    assert_eq!(rows[13], "█ live ~36.9k of 166k  · idle 76 %");
+    assert!(rows.iter().any(|row| row == "█ live ~36.9k of 166k  · idle 76 %"), "{rows:#?}");
 }
 
 #[test]
 fn what_is_missing_says_why() {
     let (title, rows) =
         drawn(&store(&[Metric::KvUsage, Metric::MaxModelLen, Metric::PrefixHits]), (100, 16), Theme::FULL);
-    assert_eq!(title, "64 running, 40 waiting, 2.0 preemptions/s");
-    assert_eq!(rows[12], "KV cache: not exposed by this engine");
+    assert_eq!(title, "64 running, 40 waiting, drains in 2.00 s, 2.0 preemptions/s");
+    assert!(rows.iter().any(|row| row == "KV cache: not exposed by this engine"), "{rows:#?}");
     let (title, rows) = drawn(&Store::new(Retention::HOUR), (60, 9), Theme::FULL);
     assert_eq!(title, "queue: nothing read yet");
     assert!(rows.concat().contains("--engine http://HOST:PORT"), "{rows:#?}");
