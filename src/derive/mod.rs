@@ -6,6 +6,7 @@
 
 pub mod concurrency;
 pub mod energy;
+mod estimate;
 pub mod exposed;
 pub mod kv;
 pub mod latency;

@@ -1,10 +1,13 @@
 //! Quantiles of a histogram's window, with the interval that certainly holds the sample quantile.
 //!
 //! The sample quantile q of n observations is the observation of rank r = ⌈q·n⌉. Its bucket (l, u] is
-//! known exactly, so l and u bound it for certain; where it fell inside is an estimate (linear in
-//! rank, as Prometheus' `histogram_quantile` does), which can be far off in a wide bucket. Above the
-//! last edge the sum of all observations still gives a hard upper bound.
+//! known exactly, so l and u bound it for certain; above the last edge the sum of all observations
+//! still gives a hard upper bound. Where it fell inside is an estimate: from the sums of the window's
+//! scrape intervals (the module `estimate`), or, where the source gives no sums, linear in rank, as
+//! Prometheus' `histogram_quantile` does. Invariants: the value is inside the bounds and never falls
+//! as q grows.
 
+use super::estimate::{Place, estimate};
 use crate::store::HistogramWindow;
 
 /// A quantile of a window.
@@ -63,8 +66,9 @@ pub fn quantile(window: &HistogramWindow, q: f64) -> Option<Quantile> {
         Some(&edge) => Some(edge),
         None => top_bound(window, rank, below, lo),
     };
-    let share = (rank - below) as f64 / inside as f64;
-    let value = hi.map_or(lo, |hi| lo + (hi - lo) * share);
+    let place = Place { bucket, rank: rank - below, lo, hi };
+    let linear = || hi.map_or(lo, |hi| lo + (hi - lo) * place.rank as f64 / inside as f64);
+    let value = estimate(window, place).unwrap_or_else(linear);
     Some(Quantile { value, lo, hi, enough: enough(q, window.n), n: window.n })
 }
 
@@ -95,8 +99,7 @@ mod tests {
             counts,
             n: values.len() as u64,
             sum: Some(values.iter().sum()),
-            covered: None,
-            gaps: false,
+            ..HistogramWindow::default()
         }
     }
 

@@ -80,6 +80,52 @@ impl Track {
     }
 }
 
+/// The most parts that a window is kept in.
+pub const MOST_PARTS: usize = 64;
+
+/// A window's intervals one by one, each with its buckets and its sum; where there are more than
+/// [`MOST_PARTS`], so many neighbours are added up that they fit. Only intervals with observations are here.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parts {
+    counts: Vec<u64>,
+    sums: Vec<f64>,
+}
+
+impl Parts {
+    fn clear(&mut self) {
+        self.counts.clear();
+        self.sums.clear();
+    }
+
+    /// Begins a part without observations.
+    fn begin(&mut self, buckets: usize) {
+        self.counts.resize(self.counts.len() + buckets, 0);
+        self.sums.push(0.0);
+    }
+
+    /// Adds an interval to the last part.
+    fn add(&mut self, counts: &[u32], sum: f64) {
+        let last = self.counts.len() - counts.len().min(self.counts.len());
+        for (total, &count) in self.counts[last..].iter_mut().zip(counts) {
+            *total += u64::from(count);
+        }
+        if let Some(total) = self.sums.last_mut() {
+            *total += sum;
+        }
+    }
+
+    /// Buckets and sum of each part, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u64], f64)> {
+        let buckets = self.counts.len().checked_div(self.sums.len()).unwrap_or(0).max(1);
+        self.counts.chunks_exact(buckets).zip(self.sums.iter().copied())
+    }
+
+    /// Whether nothing is known of the parts.
+    pub const fn is_empty(&self) -> bool {
+        self.sums.is_empty()
+    }
+}
+
 /// The sum of a window's intervals. Reused as a buffer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HistogramWindow {
@@ -95,6 +141,8 @@ pub struct HistogramWindow {
     pub covered: Option<(Time, Time)>,
     /// Whether a part of the window is missing.
     pub gaps: bool,
+    /// What it was added up from; empty where an interval gives no sum.
+    pub parts: Parts,
 }
 
 /// The history of one histogram.
@@ -256,20 +304,33 @@ impl HistogramSeries {
         out.counts.clear();
         out.counts.resize(self.buckets(), 0);
         (out.n, out.covered, out.gaps) = (0, None, false);
+        out.parts.clear();
+        let per_part = self.intervals(window).count().div_ceil(MOST_PARTS).max(1);
+        let mut part = None;
         let mut sum = Some(0.0);
-        for interval in self.intervals(window) {
+        for (i, interval) in self.intervals(window).enumerate() {
             let Some(counts) = interval.counts else {
                 out.gaps = true;
                 continue;
             };
+            let before = out.n;
             for (total, &count) in out.counts.iter_mut().zip(counts) {
                 *total += u64::from(count);
                 out.n += u64::from(count);
             }
             sum = sum.zip(interval.sum).map(|(a, b)| a + b);
             out.covered = Some((out.covered.map_or(interval.from, |c| c.0), interval.to));
+            if out.n > before {
+                if part.replace(i / per_part) != Some(i / per_part) {
+                    out.parts.begin(counts.len());
+                }
+                out.parts.add(counts, interval.sum.unwrap_or(0.0));
+            }
         }
         out.sum = sum.filter(|_| out.covered.is_some());
+        if out.sum.is_none() {
+            out.parts.clear();
+        }
     }
 }
 
@@ -320,6 +381,25 @@ mod tests {
         assert_eq!((quiet.n, quiet.covered.is_some()), (0, true), "scraped, but no traffic");
         let before = sum(&s, 3000, 4000);
         assert_eq!((before.n, before.covered), (0, None), "not scraped");
+    }
+
+    #[test]
+    fn a_window_is_kept_in_parts_that_add_up_to_it() {
+        let mut s = series(&[(0, [0.0; 3], 0.0)]);
+        for t in 1..=150 {
+            // Nothing was observed in each third interval.
+            let n = f64::from(t - t / 3);
+            s.push(EPOCH + u64::from(t as u32) * 1000, &scrape(&[0.0, n, 2.0 * n], n), &KEEP);
+        }
+        let few = sum(&s, 0, 6_000);
+        let parts: Vec<_> = few.parts.iter().map(|(counts, sum)| (counts.to_vec(), sum)).collect();
+        assert_eq!(parts, vec![(vec![0, 1, 1], 1.0); 4]);
+        let many = sum(&s, 0, 150_000);
+        assert!((MOST_PARTS / 2..=MOST_PARTS).contains(&many.parts.iter().count()));
+        for bucket in 0..3 {
+            assert_eq!(many.parts.iter().map(|(counts, _)| counts[bucket]).sum::<u64>(), many.counts[bucket]);
+        }
+        assert_eq!(Some(many.parts.iter().map(|(_, sum)| sum).sum()), many.sum);
     }
 
     #[test]

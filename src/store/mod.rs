@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use histogram::{HistogramSeries, HistogramWindow, Interval};
+pub use histogram::{HistogramSeries, HistogramWindow, Interval, MOST_PARTS, Parts};
 pub use processes::{ProcessRow, ProcessTable};
 pub use series::{Bin, Pushed, Series, Timed};
 pub use sources::Source;

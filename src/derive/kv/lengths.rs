@@ -74,7 +74,7 @@ mod tests {
             counts[edges.partition_point(|e| e < v)] += 1;
         }
         let (n, sum) = (values.len() as u64, Some(values.iter().sum()));
-        HistogramWindow { edges: edges.into(), counts, n, sum, covered: None, gaps: false }
+        HistogramWindow { edges: edges.into(), counts, n, sum, ..HistogramWindow::default() }
     }
 
     #[test]

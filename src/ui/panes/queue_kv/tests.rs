@@ -97,7 +97,7 @@ fn the_title_answers_who_waits_and_what_the_pool_is_for() {
     let (title, _) = drawn(&store(&[]), (100, 16), Theme::FULL);
     assert_eq!(
         title,
-        "64 running, 40 waiting, drains in 2.00 s, 2.0 preemptions/s; KV 24 % held, ~1.2 % tail waste, ~27× over-provisioned"
+        "64 running, 40 waiting, drains in 2.00 s, 2.0 preemptions/s; KV 24 % held, ~1.2 % tail waste, ~51× over-provisioned"
     );
 }
 
@@ -112,7 +112,7 @@ fn every_figure_has_its_row() {
     holds(&rows, "tok/J: its GPUs are on another host");
     holds(&rows, "high water 64 running −10 s  40 waiting −10 s");
     holds(&rows, "recomputed after preemption ~1.15k tok/s");
-    holds(&rows, "over-provision ~27×: max 32 768, requests used P99 ~1194 (600–1200), n 1000  pool fits 5.1 of max");
+    holds(&rows, "over-provision ~51×: max 32 768, requests used P99 ~642 (600–1200), n 1000  pool fits 5.1 of max");
     holds(&rows, "prefix cache 12 % of looked-up prompt tokens found");
 }
 

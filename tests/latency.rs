@@ -1,0 +1,280 @@
+//! The estimated quantiles of real runs against the clocks of the clients that made the load.
+//!
+//! Two runs of vLLM 0.25.1 on an H200, scraped once a second: the one that the method was worked out on, and one that was made
+//! to check it. What a window's requests took by their clients is the truth; it is known apart from
+//! everything that warptop reads. The table in docs/latency.md is written here:
+//! `UPDATE_TIDY=1 cargo test --test latency`.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use flate2::read::GzDecoder;
+use warptop::derive::quantile::{Quantile, quantile};
+use warptop::model::{Metric, SourceId, Subject, Time};
+use warptop::recording::Reader;
+use warptop::sampler::replay::load;
+use warptop::store::{HistogramWindow, Retention, Store, Window};
+
+/// A recording with its clients' requests.
+struct Run {
+    name: &'static str,
+    recording: &'static [u8],
+    requests: &'static [u8],
+    phases: &'static [&'static str],
+}
+
+const RUNS: [Run; 2] = [
+    Run {
+        name: "worked out on",
+        recording: include_bytes!("../assets/recordings/h200-vllm-0.25.1.jsonl.gz"),
+        requests: include_bytes!("../assets/recordings/h200-vllm-0.25.1-requests.csv.gz"),
+        phases: &["c1", "c4", "c16", "c64"],
+    },
+    Run {
+        name: "checked with",
+        recording: include_bytes!("../assets/recordings/h200-latency.jsonl.gz"),
+        requests: include_bytes!("../assets/recordings/h200-latency-requests.csv.gz"),
+        phases: &["c2", "c8", "c32", "c128", "c256", "long4k", "long16k", "varied48", "open12", "burst40", "overload"],
+    },
+];
+
+/// One request by its client's clock, ms.
+struct Request {
+    phase: String,
+    start: f64,
+    ttft: f64,
+    e2e: f64,
+}
+
+impl Request {
+    fn took(&self, metric: Metric) -> f64 {
+        if metric == Metric::Ttft { self.ttft } else { self.e2e }
+    }
+}
+
+fn requests(packed: &[u8]) -> Vec<Request> {
+    let mut text = String::new();
+    GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+    let parse = |line: &str| {
+        let fields: Vec<_> = line.split(',').collect();
+        let number = |i: usize| fields[i].parse().unwrap();
+        Request { phase: fields[0].to_owned(), start: number(1), ttft: number(2), e2e: number(3) }
+    };
+    text.lines().skip(1).map(parse).collect()
+}
+
+/// A run in the store, with its scrapes.
+struct Loaded {
+    run: &'static Run,
+    store: Store,
+    scrapes: Vec<u64>,
+    requests: Vec<Request>,
+}
+
+impl Loaded {
+    fn new(run: &'static Run) -> Self {
+        let store = Store::new(Retention::HOUR);
+        load(&mut Reader::new(run.recording).unwrap(), &store, None).unwrap();
+        let batches = Reader::new(run.recording).unwrap();
+        let scraped = batches.filter(|b| b.source == SourceId::Engine(0) && !b.histograms.is_empty());
+        Self { run, store, scrapes: scraped.map(|b| b.at.0).collect(), requests: requests(run.requests) }
+    }
+
+    /// From the first to the last scrape inside a phase.
+    fn window(&self, phase: &str) -> Window {
+        let of_phase = || self.requests.iter().filter(|r| r.phase == phase);
+        let from = of_phase().map(|r| r.start).fold(f64::MAX, f64::min);
+        let to = of_phase().map(|r| r.start + r.e2e).fold(0.0, f64::max);
+        let inside = || self.scrapes.iter().filter(|&&t| (from..=to).contains(&(t as f64)));
+        Window { start: Time(*inside().next().unwrap()), end: Time(*inside().next_back().unwrap()) }
+    }
+
+    fn histogram(&self, metric: Metric, window: Window) -> HistogramWindow {
+        let mut out = HistogramWindow::default();
+        self.store.read().histogram_window(Subject::Engine(0), metric, window, &mut out);
+        out
+    }
+
+    /// What requests took whose first token, or end, came in the window, s, sorted.
+    fn truths(&self, metric: Metric, window: Window) -> Vec<f64> {
+        let seen = |r: &&Request| {
+            let at = r.start + r.took(metric);
+            window.start.0 as f64 <= at && at <= window.end.0 as f64
+        };
+        let mut all: Vec<_> = self.requests.iter().filter(seen).map(|r| r.took(metric) / 1000.0).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+}
+
+/// One row of the table.
+struct Row {
+    run: &'static str,
+    phase: &'static str,
+    metric: Metric,
+    truth: f64,
+    n: usize,
+    got: Quantile,
+    linear: f64,
+}
+
+impl Row {
+    fn new(loaded: &Loaded, phase: &'static str, metric: Metric, window: Window, q: f64) -> Option<Self> {
+        let histogram = loaded.histogram(metric, window);
+        let truths = loaded.truths(metric, window);
+        let got = quantile(&histogram, q)?;
+        let truth = truths[rank(q, truths.len()) - 1];
+        let linear = linear(&histogram, q);
+        Some(Self { run: loaded.run.name, phase, metric, truth, n: truths.len(), got, linear })
+    }
+
+    fn error(&self) -> f64 {
+        self.got.value / self.truth - 1.0
+    }
+
+    fn linear_error(&self) -> f64 {
+        self.linear / self.truth - 1.0
+    }
+
+    /// 5 % and 20 ms are allowed for what lies between client and server.
+    fn inside(&self) -> bool {
+        self.got.lo <= self.truth * 1.05 + 0.02 && self.got.hi.is_some_and(|hi| self.truth * 0.95 - 0.02 <= hi)
+    }
+}
+
+fn rank(q: f64, n: usize) -> usize {
+    ((q * n as f64).ceil() as usize).clamp(1, n)
+}
+
+/// Linear in rank inside the bucket, as Prometheus does it.
+fn linear(histogram: &HistogramWindow, q: f64) -> f64 {
+    let rank = rank(q, histogram.n as usize) as u64;
+    let mut below = 0;
+    let bucket = histogram.counts.iter().position(|n| {
+        below += n;
+        below >= rank
+    });
+    let bucket = bucket.unwrap();
+    let inside = histogram.counts[bucket];
+    let (lo, hi) = (if bucket == 0 { 0.0 } else { histogram.edges[bucket - 1] }, histogram.edges[bucket]);
+    lo + (hi - lo) * (rank + inside - below) as f64 / inside as f64
+}
+
+fn rows(q: f64) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for run in &RUNS {
+        let loaded = Loaded::new(run);
+        for metric in [Metric::Ttft, Metric::E2e] {
+            rows.extend(run.phases.iter().filter_map(|p| Row::new(&loaded, p, metric, loaded.window(p), q)));
+        }
+    }
+    rows
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.map(f64::abs).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[test]
+fn the_truth_is_inside_the_interval_and_the_estimate_is_near_it() {
+    let rows = rows(0.99);
+    assert_eq!(rows.len(), 30);
+    for row in &rows {
+        let Row { phase, metric, truth, n, got, .. } = row;
+        assert!(row.inside(), "{phase} {metric:?}: {truth} is not in {got:?}");
+        // A request on the border may be counted on one side only.
+        assert!(got.n.abs_diff(*n as u64) <= 1, "{phase} {metric:?}: {n} requests, {got:?}");
+        assert!(row.error().abs() < 0.25, "{phase} {metric:?}: {truth}, {got:?}");
+    }
+    for run in &RUNS {
+        let of_run = || rows.iter().filter(|row| row.run == run.name);
+        let (error, linear) = (median(of_run().map(Row::error)), median(of_run().map(Row::linear_error)));
+        assert!(error <= 0.08, "{}: {error}", run.name);
+        assert!(linear >= 0.12, "{}: {linear}: this run does not tell a good estimate from a bad one", run.name);
+    }
+}
+
+/// The same in windows that have nothing to do with the phases.
+#[test]
+fn short_windows_are_no_worse() {
+    for (seconds, most) in [(5, 0.08), (10, 0.06), (30, 0.06)] {
+        for q in [0.5, 0.95, 0.99] {
+            let mut errors = Vec::new();
+            for run in &RUNS {
+                let loaded = Loaded::new(run);
+                let known = |r: &&Request| run.phases.contains(&r.phase.as_str());
+                let last = loaded.requests.iter().filter(known).map(|r| r.start + r.e2e).fold(0.0, f64::max);
+                for pair in loaded.scrapes.chunks(seconds).collect::<Vec<_>>().windows(2) {
+                    let window = Window { start: Time(pair[0][0]), end: Time(pair[1][0]) };
+                    if window.end.0 as f64 > last {
+                        break;
+                    }
+                    for metric in [Metric::Ttft, Metric::E2e] {
+                        let n = loaded.truths(metric, window).len();
+                        if n < 6 {
+                            continue;
+                        }
+                        let row = Row::new(&loaded, "", metric, window, q);
+                        errors
+                            .extend(row.filter(|row| row.got.n.abs_diff(n as u64) * 50 <= n as u64).map(|r| r.error()));
+                    }
+                }
+            }
+            assert!(errors.len() > 15, "{seconds} s: {}", errors.len());
+            let error = median(errors.iter().copied());
+            assert!(error <= most, "P{:.0} of {seconds} s: {error}", q * 100.0);
+        }
+    }
+}
+
+fn table() -> String {
+    let mut table = "| run | phase | of | n | truth, s | interval, s | estimate, s | error | linear |\n\
+                     | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        .to_owned();
+    let all = rows(0.99);
+    for row in &all {
+        let of = if row.metric == Metric::Ttft { "TTFT" } else { "E2E" };
+        let interval = format!("{}–{}", row.got.lo, row.got.hi.unwrap_or(f64::INFINITY));
+        let Row { run, phase, n, truth, .. } = row;
+        let _ = writeln!(
+            table,
+            "| {run} | {phase} | {of} | {n} | {truth:.3} | {interval} | {:.3} | {:+.0} % | {:+.0} % |",
+            row.got.value,
+            row.error() * 100.0,
+            row.linear_error() * 100.0,
+        );
+    }
+    for run in &RUNS {
+        let of_run = || all.iter().filter(|row| row.run == run.name);
+        let (error, linear) = (median(of_run().map(Row::error)), median(of_run().map(Row::linear_error)));
+        let _ = writeln!(
+            table,
+            "| {} | median of the sizes | | | | | | {:.1} % | {:.0} % |",
+            run.name,
+            error * 100.0,
+            linear * 100.0
+        );
+    }
+    table
+}
+
+#[test]
+fn the_table_in_the_document_is_what_comes_out() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/latency.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let (start, end) = ("<!-- errors: written by tests/latency.rs -->\n", "<!-- end of errors -->");
+    let (before, rest) = text.split_once(start).unwrap();
+    let (held, after) = rest.split_once(end).unwrap();
+    let table = table();
+    if held != table && std::env::var_os("UPDATE_TIDY").is_some() {
+        fs::write(&path, [before, start, &table, end, after].concat()).unwrap();
+        return;
+    }
+    assert_eq!(held, table, "write it anew with UPDATE_TIDY=1 cargo test --test latency");
+}
