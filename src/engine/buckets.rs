@@ -22,8 +22,10 @@ pub struct Merged {
 }
 
 impl Merged {
-    /// Sorts the buckets; of one that comes twice the greater count stays.
+    /// Sorts the buckets; of one that comes twice the greater count stays. Nothing that is measured is below
+    /// 0, so an edge at 0, which some engines have, says no more than the next one.
     pub fn of(mut buckets: Buckets) -> Self {
+        buckets.counts.retain(|(edge, _)| *edge > 0.0);
         buckets.counts.sort_by(|a, b| a.0.total_cmp(&b.0));
         buckets.counts.dedup_by(|next, kept| {
             let same = next.0.total_cmp(&kept.0).is_eq();
@@ -63,5 +65,22 @@ impl Merged {
             cumulative: self.counts.iter().map(|c| c.1).collect(),
             sum: self.sum.filter(|s| s.is_finite()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_at_0_is_no_edge() {
+        let counts = vec![(0.0, 2.0), (f64::INFINITY, 9.0), (0.5, 7.0)];
+        let sample =
+            Merged::of(Buckets { counts, sum: Some(1.0) }).sample(Subject::Engine(0), Metric::QueueTime, 1).unwrap();
+        assert_eq!((&*sample.edges, &*sample.cumulative), (&[0.5][..], &[7.0, 9.0][..]));
+        let only = vec![(0.0, 2.0), (f64::INFINITY, 9.0)];
+        assert!(
+            Merged::of(Buckets { counts: only, sum: None }).sample(Subject::Engine(0), Metric::QueueTime, 1).is_none()
+        );
     }
 }

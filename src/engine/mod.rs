@@ -6,8 +6,10 @@
 //! a body does not expose is missing, not 0.
 
 pub mod buckets;
+pub mod dynamo;
 pub mod launch;
 pub mod llamacpp;
+pub mod lmdeploy;
 pub mod lorax;
 pub mod ollama;
 pub mod openai;
@@ -160,7 +162,8 @@ impl fmt::Debug for dyn Adapter {
     }
 }
 
-/// Every engine warptop can read. One that passes on another one's names comes before it.
+/// Every engine warptop can read. One that takes another one's names for its own (Triton) comes before it, and one
+/// that passes on those of an engine that tells more (Dynamo) comes after it.
 pub const ADAPTERS: &[&dyn Adapter] = &[
     &triton::Triton,
     &vllm::Vllm,
@@ -170,6 +173,8 @@ pub const ADAPTERS: &[&dyn Adapter] = &[
     &llamacpp::LlamaCpp,
     &trtllm::TrtLlm,
     &ollama::Ollama,
+    &lmdeploy::Lmdeploy,
+    &dynamo::Dynamo,
 ];
 
 /// The adapter that knows this answer to `path`.

@@ -8,7 +8,8 @@
 //!   `pid`; `dp_rank` and `worker_addr` are replicas. With priority scheduling the total of a queue has an
 //!   empty `priority`, and the series that have one repeat parts of it.
 //! - Gauges are written when a batch is logged, so they may lag, up to 30 s once the engine is idle:
-//!   requests, caps and, in older versions, used tokens come from `/v1/loads` (0.5.9) where it answers.
+//!   requests, caps and, in older versions, used tokens come from `/v1/loads` (0.5.9) where it answers, and
+//!   [`FactKey::LevelsAge`] says so where it does not.
 //!   `gen_throughput`, `cache_hit_rate`, `num_retracted_reqs` and `num_paused_reqs` tell only what the last
 //!   interval did, and are not read.
 //! - Tokens: `prompt_tokens_total` and `generation_tokens_total` move when a request ends;
@@ -203,6 +204,9 @@ impl Adapter for Sglang {
             return 0;
         };
         let mut full = None;
+        if loads.is_none() {
+            batch.fact(subject, FactKey::LevelsAge, "30 s when idle");
+        }
         let found = Found::read(&TABLE, Exposition::new(metrics), |sample| {
             if sample
                 .name

@@ -307,10 +307,19 @@ impl<'a> Found<'a> {
 
     /// How many observations a histogram holds over all its parts, under its newest name.
     pub fn observations(&self, metric: Metric) -> Option<f64> {
-        let mut all = self.histograms.range((metric, 0, 0)..=(metric, u8::MAX, u64::MAX)).peekable();
-        let newest = all.peek().map(|((_, age, _), _)| *age)?;
         let whole = |buckets: &Buckets| buckets.counts.iter().map(|(_, count)| *count).reduce(f64::max);
-        all.take_while(|((_, age, _), _)| *age == newest).map(|(_, buckets)| whole(buckets)).sum()
+        self.newest_buckets(metric).map(whole).reduce(both).flatten()
+    }
+
+    /// Sum of all observations of a histogram over all its parts, under its newest name.
+    pub fn sum(&self, metric: Metric) -> Option<f64> {
+        self.newest_buckets(metric).map(|buckets| buckets.sum).reduce(both).flatten()
+    }
+
+    fn newest_buckets(&self, metric: Metric) -> impl Iterator<Item = &Buckets> {
+        let mut all = self.histograms.range((metric, 0, 0)..=(metric, u8::MAX, u64::MAX)).peekable();
+        let newest = all.peek().map(|((_, age, _), _)| *age);
+        all.take_while(move |((_, age, _), _)| Some(*age) == newest).map(|(_, buckets)| buckets)
     }
 
     /// The models that the labels name.
@@ -380,6 +389,11 @@ fn offer(batch: &mut Batch, subject: Subject, metric: Metric, reading: Reading) 
 /// Whether a row that is only for one value of a label is for this line.
 fn chosen(only: Option<(&str, &str)>, sample: &Sample<'_>) -> bool {
     only.is_none_or(|(label, value)| sample.label(label) == value)
+}
+
+/// The sum of two values, where both are there.
+fn both(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.zip(b).map(|(a, b)| a + b)
 }
 
 /// The greater one of two values that may be absent.

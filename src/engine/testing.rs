@@ -64,8 +64,8 @@ pub(super) fn has_histograms(batch: &Batch, expected: &[Expected]) {
 
 /// Every row of the table is in one of the bodies, and alone it gives its metric.
 pub(super) fn every_row_is_read(table: &'static Table, bodies: &[&str]) {
-    let alone = |name: &str, endings: &[&str], only: Option<(&str, &str)>| {
-        let lines = bodies.iter().flat_map(|body| body.lines()).filter(|line| {
+    let alone = |body: &str, name: &str, endings: &[&str], only: Option<(&str, &str)>| {
+        let lines = body.lines().filter(|line| {
             let mut samples = Exposition::new(line).samples();
             samples.next().is_some_and(|sample| {
                 let after = table.prefixes.iter().find_map(|prefix| sample.name.strip_prefix(prefix));
@@ -79,14 +79,15 @@ pub(super) fn every_row_is_read(table: &'static Table, bodies: &[&str]) {
         batch
     };
     for row in table.scalars {
-        let batch = alone(row.name, &[""], row.only);
-        let value = reading(&batch, row.metric).and_then(Reading::value);
-        assert!(value.is_some_and(|value| value != 0.0), "{} {:?}: {value:?}", row.name, row.only);
+        let read = |body: &&str| reading(&alone(body, row.name, &[""], row.only), row.metric).and_then(Reading::value);
+        assert!(bodies.iter().filter_map(read).any(|value| value != 0.0), "{} {:?} is in no body", row.name, row.only);
     }
     for row in table.histograms {
-        let batch = alone(row.name, &["_bucket", "_sum"], row.only);
-        let found = batch.histograms.iter().find(|h| h.metric == row.metric);
-        assert!(found.is_some_and(|h| h.sum > Some(0.0)), "{} {:?}: {found:?}", row.name, row.only);
+        let read = |body: &&str| {
+            let batch = alone(body, row.name, &["_bucket", "_sum"], row.only);
+            batch.histograms.iter().any(|h| h.metric == row.metric && h.sum > Some(0.0))
+        };
+        assert!(bodies.iter().any(read), "{} {:?} is in no body", row.name, row.only);
     }
 }
 

@@ -153,6 +153,10 @@ pub enum FactKey {
     RequestsCapSource,
     /// Engine: what its time per output token counts in that ours leaves out; not told where it is ours.
     TpotSource,
+    /// Engine: what its waiting requests are, where they are not just those that wait to be scheduled.
+    WaitingSource,
+    /// Engine: how old its own levels may be when they are read, where that is longer than a scrape: `10 s`.
+    LevelsAge,
     /// Engine: LoRA adapters in GPU memory or known to it, `"sql,chat"`.
     LoraLoaded,
     /// Engine: LoRA adapters that running requests use.
