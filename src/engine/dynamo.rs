@@ -5,7 +5,8 @@
 //! seen. Rules:
 //!
 //! - A worker's port (`DYN_SYSTEM_PORT`) passes on `vllm:`, `sglang:` or `trtllm_` metrics with labels of
-//!   Dynamo added. Such a body is its engine's: that adapter stands before this one in the list.
+//!   Dynamo added. A body with the first two is its engine's: that adapter stands before this one in the list.
+//!   TensorRT-LLM's own server has its metrics at another path, so here its names are read in its stead.
 //! - The front end counts requests from arrival to end (`inflight_requests`, `_total` in 0.5), and apart
 //!   from arrival to the first token (`queued_requests`). It does not know which of the latter wait and which
 //!   are in prefill: [`FactKey::WaitingSource`] says so. Those past their first token run.
@@ -25,7 +26,7 @@ use std::collections::BTreeSet;
 
 use super::promtext::Sample;
 use super::table::{Found, Histogram, Scalar, Table};
-use super::{Adapter, AdapterSpec, Answers, Memory};
+use super::{Adapter, AdapterSpec, Answers, Memory, trtllm};
 use crate::model::{Batch, FactKey, Metric, Reading, Subject, Why};
 
 /// The adapter.
@@ -153,6 +154,9 @@ impl Adapter for Dynamo {
     fn translate(&self, answers: Answers<'_>, engine: u8, _: &mut Memory, batch: &mut Batch) -> usize {
         let subject = Subject::Engine(engine);
         let answer = answers.get(METRICS).unwrap_or_default();
+        if trtllm::is_in(answer) {
+            return trtllm::read(answer, subject, batch);
+        }
         let found = if super::holds(answer, FRONT.prefixes) {
             let mut workers = BTreeSet::new();
             let found = Found::read(&FRONT, answers.body(METRICS), |sample| workers.extend(worker(sample)));
@@ -221,6 +225,7 @@ mod tests {
     const FRONT_1_6: &str = include_str!("../../assets/metrics/assembled/dynamo-1.6.1-frontend.prom");
     const FRONT_0_5: &str = include_str!("../../assets/metrics/assembled/dynamo-0.5.1-frontend.prom");
     const WORKER_1_6: &str = include_str!("../../assets/metrics/assembled/dynamo-1.6.1-worker.prom");
+    const TRTLLM: &str = include_str!("../../assets/metrics/assembled/trtllm-2026.prom");
     const WORKER_0_7: &str = include_str!("../../assets/metrics/assembled/dynamo-0.7.0-worker.prom");
 
     #[test]
@@ -322,6 +327,15 @@ mod tests {
                 Some(Reading::Value(7.0))
             );
         }
+    }
+
+    #[test]
+    fn a_worker_that_passes_on_tensorrt_llm_is_read_by_its_names() {
+        let alone = translate(&trtllm::TrtLlm, &[("/prometheus/metrics", TRTLLM)]);
+        let passed_on = TRTLLM.replace("engine_type=\"trtllm\"", "engine_type=\"trtllm\",dynamo_component=\"backend\"");
+        let batch = translate(&Dynamo, &[(METRICS, &format!("{WORKER_1_6}{passed_on}"))]);
+        assert!(batch.samples.len() > 10 && batch.histograms.len() > 3);
+        assert_eq!((&batch.samples, &batch.facts), (&alone.samples, &alone.facts));
     }
 
     #[test]

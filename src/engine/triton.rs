@@ -282,7 +282,11 @@ mod tests {
     fn it_is_recognised_before_the_engine_inside_it() {
         let of = |text| crate::engine::detect(METRICS, text).map(|adapter| adapter.spec().id);
         assert_eq!([of(TRT_LLM), of(VLLM)], [Some("triton"); 2]);
-        assert_eq!(of("nv_llm_http_service_inflight_requests 1\n"), None, "NIM's name for Dynamo's front end");
+        assert_eq!(
+            of("nv_llm_http_service_inflight_requests 1\n"),
+            Some("dynamo"),
+            "NIM's name for Dynamo's front end"
+        );
         every_row_is_read(&TABLE, &[TRT_LLM, VLLM]);
         noise_changes_nothing(&Triton, METRICS, "nv_inference_", TRT_LLM);
     }

@@ -13,7 +13,7 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::promtext::Sample;
+use super::promtext::{Exposition, Sample};
 use super::table::{Found, Histogram, Scalar, Table, greater, number};
 use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Subject, Why};
@@ -124,8 +124,7 @@ impl Adapter for TrtLlm {
     fn detect(&self, path: &str, answer: &str) -> bool {
         match path {
             PROMETHEUS => {
-                super::holds(answer, TABLE.prefixes)
-                    || super::holds(answer, &["request_success_total", "time_to_first_token_seconds"])
+                is_in(answer) || super::holds(answer, &["request_success_total", "time_to_first_token_seconds"])
             }
             ITERATIONS => iterations(answer),
             _ => false,
@@ -133,17 +132,7 @@ impl Adapter for TrtLlm {
     }
 
     fn translate(&self, answers: Answers<'_>, engine: u8, _: &mut Memory, batch: &mut Batch) -> usize {
-        let subject = Subject::Engine(engine);
-        let body = answers.body(PROMETHEUS);
-        let table =
-            if super::holds(answers.get(PROMETHEUS).unwrap_or_default(), TABLE.prefixes) { &TABLE } else { &FIRST };
-        let mut config = Config::default();
-        let found = Found::read(table, body, |sample| config.take(sample));
-        config.emit(&found, subject, batch);
-        batch.fact(subject, FactKey::KvLayout, "paged");
-        let bad_lines = found.bad_lines();
-        found.emit(subject, batch);
-        bad_lines
+        read(answers.get(PROMETHEUS).unwrap_or_default(), Subject::Engine(engine), batch)
     }
 
     fn extra(&self, path: &str, answer: &[u8], engine: u8, batch: &mut Batch) {
@@ -156,6 +145,23 @@ impl Adapter for TrtLlm {
             batch.fact(Subject::Engine(engine), FactKey::Version, &version);
         }
     }
+}
+
+/// Whether a text body has its present names.
+pub(super) fn is_in(answer: &str) -> bool {
+    super::holds(answer, TABLE.prefixes)
+}
+
+/// Reads its text body, wherever it was found.
+pub(super) fn read(answer: &str, subject: Subject, batch: &mut Batch) -> usize {
+    let table = if is_in(answer) { &TABLE } else { &FIRST };
+    let mut config = Config::default();
+    let found = Found::read(table, Exposition::new(answer), |sample| config.take(sample));
+    config.emit(&found, subject, batch);
+    batch.fact(subject, FactKey::KvLayout, "paged");
+    let bad_lines = found.bad_lines();
+    found.emit(subject, batch);
+    bad_lines
 }
 
 /// Whether this is a list of iteration statistics. An empty one could be anybody's.
