@@ -35,8 +35,8 @@ pub struct Dynamo;
 
 const METRICS: &str = "/metrics";
 
-const WORKER_PORT: &str = "Dynamo's front end does not know it; give the worker's port too (DYN_SYSTEM_PORT)";
-const NONE: &str = "Dynamo has no such metric";
+const WORKER_PORT: &str = "its workers may: give a worker's port too (DYN_SYSTEM_PORT)";
+const FRONT_PORT: &str = "its front end does: give that port too (8000 by default)";
 
 static SPEC: AdapterSpec = AdapterSpec {
     id: "dynamo",
@@ -47,7 +47,6 @@ static SPEC: AdapterSpec = AdapterSpec {
     hints: &[
         (Metric::RequestsCap, WORKER_PORT),
         (Metric::RequestsWaiting, WORKER_PORT),
-        (Metric::QueueCap, NONE),
         (Metric::WaitingCapacity, WORKER_PORT),
         (Metric::WaitingDeferred, WORKER_PORT),
         (Metric::WaitingGrammar, WORKER_PORT),
@@ -61,27 +60,26 @@ static SPEC: AdapterSpec = AdapterSpec {
         (Metric::KvCachedTokens, WORKER_PORT),
         (Metric::KvFreeTokens, WORKER_PORT),
         (Metric::KvReservedTokens, WORKER_PORT),
-        (Metric::MaxModelLen, "Dynamo's front end tells it (port 8000 by default)"),
+        (Metric::MaxModelLen, FRONT_PORT),
         (Metric::Preemptions, WORKER_PORT),
         (Metric::RecomputedTokens, WORKER_PORT),
-        (Metric::PromptTokens, "Dynamo's front end tells it (port 8000 by default)"),
-        (Metric::GenerationTokens, "Dynamo's front end tells it (port 8000 by default)"),
+        (Metric::PromptTokens, FRONT_PORT),
+        (Metric::GenerationTokens, FRONT_PORT),
         (Metric::PrefixQueries, WORKER_PORT),
         (Metric::PrefixHits, WORKER_PORT),
         (Metric::LoraLoaded, WORKER_PORT),
         (Metric::LoraCap, WORKER_PORT),
         (Metric::LoraRunning, WORKER_PORT),
         (Metric::LoraWaiting, WORKER_PORT),
-        (Metric::EngineStart, "Dynamo has no such metric; a restart shows in counters that fall"),
-        (Metric::Ttft, "Dynamo's front end tells it (port 8000 by default)"),
-        (Metric::Itl, "Dynamo's front end tells it (port 8000 by default)"),
+        (Metric::EngineStart, "a restart shows in counters that fall"),
+        (Metric::Ttft, FRONT_PORT),
+        (Metric::Itl, FRONT_PORT),
         (Metric::Tpot, WORKER_PORT),
         (Metric::QueueTime, WORKER_PORT),
         (Metric::PrefillTime, WORKER_PORT),
         (Metric::DecodeTime, WORKER_PORT),
-        (Metric::PromptLen, "Dynamo's front end tells it (port 8000 by default)"),
-        (Metric::GenerationLen, "Dynamo's front end tells it (port 8000 by default)"),
-        (Metric::MaxTokensParam, NONE),
+        (Metric::PromptLen, FRONT_PORT),
+        (Metric::GenerationLen, FRONT_PORT),
     ],
     help: "GET /metrics of front end and workers; names of Dynamo 0.4 to 1.6, from the source",
 };

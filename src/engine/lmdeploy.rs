@@ -28,8 +28,7 @@ pub struct Lmdeploy;
 const METRICS: &str = "/metrics";
 const MODELS: &str = "/v1/models";
 
-const NONE: &str = "LMDeploy has no such metric";
-const NEW: &str = "LMDeploy tells it from version 0.18 on";
+const NEW: &str = "needs version 0.18";
 
 static SPEC: AdapterSpec = AdapterSpec {
     id: "lmdeploy",
@@ -38,32 +37,16 @@ static SPEC: AdapterSpec = AdapterSpec {
     beside: &[],
     extras: &[MODELS],
     hints: &[
-        (Metric::RequestsCap, "LMDeploy does not tell it (--max-batch-size)"),
-        (Metric::QueueCap, NONE),
+        (Metric::RequestsCap, "see --max-batch-size"),
         (Metric::WaitingCapacity, NEW),
-        (Metric::WaitingDeferred, NONE),
-        (Metric::WaitingGrammar, NONE),
-        (Metric::WaitingKvFetch, NONE),
-        (Metric::WaitingPaused, NONE),
-        (Metric::KvPoolTokens, "LMDeploy does not tell it; its log does at the start"),
-        (Metric::KvBlockSize, "LMDeploy does not tell it (--cache-block-seq-len)"),
-        (Metric::KvHeldTokens, NONE),
-        (Metric::KvLiveTokens, NONE),
-        (Metric::KvCachedTokens, NONE),
-        (Metric::KvFreeTokens, NONE),
-        (Metric::KvReservedTokens, NONE),
-        (Metric::MaxModelLen, "LMDeploy does not tell it (--session-len)"),
-        (Metric::Preemptions, NONE),
-        (Metric::RecomputedTokens, NONE),
+        (Metric::KvPoolTokens, "its log says it at the start"),
+        (Metric::KvBlockSize, "see --cache-block-seq-len"),
+        (Metric::MaxModelLen, "see --session-len"),
         (Metric::PrefixQueries, NEW),
         (Metric::PrefixHits, NEW),
         (Metric::RequestsFailed, NEW),
         (Metric::LoraLoaded, "start it with --adapters"),
-        (Metric::LoraCap, NONE),
-        (Metric::LoraRunning, NONE),
-        (Metric::LoraWaiting, NONE),
-        (Metric::Tpot, "LMDeploy has the time per token by output, not by request"),
-        (Metric::MaxTokensParam, NONE),
+        (Metric::Tpot, "only by output, not by request (ITL)"),
     ],
     help: "GET /metrics; names of LMDeploy 0.9 to 0.18, from the source; levels are renewed every 10 s",
 };
@@ -186,6 +169,7 @@ mod tests {
 
     const V0_18: &str = include_str!("../../assets/metrics/assembled/lmdeploy-0.18.0.prom");
     const V0_9: &str = include_str!("../../assets/metrics/assembled/lmdeploy-0.9.2.prom");
+    const MODELS_0_18: &str = include_str!("../../assets/metrics/assembled/lmdeploy-0.18.0.v1_models.json");
 
     #[test]
     fn a_body_assembled_from_the_names_of_0_18_is_read() {
@@ -281,9 +265,7 @@ mod tests {
 
     #[test]
     fn an_assembled_answer_of_models_names_the_adapters() {
-        let models = r#"{"object":"list","data":[{"id":"internlm2","object":"model","owned_by":"lmdeploy","root":"internlm2","parent":null},
-            {"id":"sql","parent":"internlm2"}]}"#;
-        has_values(&extra(&Lmdeploy, MODELS, models), &[(Metric::LoraLoaded, 1.0)]);
+        has_values(&extra(&Lmdeploy, MODELS, MODELS_0_18), &[(Metric::LoraLoaded, 1.0)]);
         bad_extras_say_nothing(&Lmdeploy);
     }
 }

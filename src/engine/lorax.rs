@@ -16,8 +16,7 @@ pub struct Lorax;
 const METRICS: &str = "/metrics";
 const INFO: &str = "/info";
 
-const NONE: &str = "LoRAX has no such metric";
-const ADAPTERS: &str = "LoRAX has no metric by adapter; only responses name theirs (x-adapter-id)";
+const ADAPTERS: &str = "no metric is by adapter; only responses name theirs (x-adapter-id)";
 
 static SPEC: AdapterSpec = AdapterSpec {
     id: "lorax",
@@ -27,31 +26,17 @@ static SPEC: AdapterSpec = AdapterSpec {
     extras: &[INFO],
     flags: &[(Setting::StepTokens, "--max-batch-prefill-tokens"), (Setting::Context, "--max-total-tokens")],
     hints: &[
-        (Metric::QueueCap, "LoRAX limits running and waiting requests together (--max-concurrent-requests)"),
-        (Metric::WaitingCapacity, NONE),
+        (Metric::QueueCap, "the limit is on running and waiting requests together (--max-concurrent-requests)"),
         (Metric::WaitingDeferred, ADAPTERS),
-        (Metric::WaitingGrammar, NONE),
-        (Metric::WaitingKvFetch, NONE),
-        (Metric::WaitingPaused, NONE),
-        (Metric::KvPoolTokens, "LoRAX tells its pool in /info"),
-        (Metric::KvBlockSize, NONE),
-        (Metric::KvLiveTokens, NONE),
-        (Metric::KvCachedTokens, NONE),
-        (Metric::KvFreeTokens, NONE),
-        (Metric::KvReservedTokens, "LoRAX counts what it reserves as held: prompt and max_new_tokens together"),
-        (Metric::Preemptions, NONE),
-        (Metric::RecomputedTokens, NONE),
-        (Metric::PrefixQueries, NONE),
-        (Metric::PrefixHits, NONE),
+        (Metric::KvPoolTokens, "/info has it"),
+        (Metric::KvReservedTokens, "what it reserves counts as held: prompt and max_new_tokens together"),
         (Metric::LoraLoaded, ADAPTERS),
         (Metric::LoraCap, ADAPTERS),
         (Metric::LoraRunning, ADAPTERS),
         (Metric::LoraWaiting, ADAPTERS),
-        (Metric::EngineStart, "LoRAX has no such metric; a restart shows in counters that fall"),
-        (Metric::Ttft, "LoRAX has no such metric; measure it at the client"),
-        (Metric::Itl, "LoRAX has only the mean time per token of each request"),
-        (Metric::PrefillTime, NONE),
-        (Metric::DecodeTime, NONE),
+        (Metric::EngineStart, "a restart shows in counters that fall"),
+        (Metric::Ttft, "measure it at the client"),
+        (Metric::Itl, "only the mean of each request is (TPOT)"),
     ],
     help: "GET /metrics; names of LoRAX at a7394ba3, from the source",
 };
@@ -120,6 +105,7 @@ mod tests {
     use crate::model::FactKey;
 
     const BODY: &str = include_str!("../../assets/metrics/assembled/lorax-a7394ba3.prom");
+    const INFO_BODY: &str = include_str!("../../assets/metrics/assembled/lorax-a7394ba3.info.json");
 
     /// The edges of durations: 0.0001 s × 1.5ᵏ.
     fn edge(k: i32) -> f64 {
@@ -166,9 +152,7 @@ mod tests {
 
     #[test]
     fn an_assembled_answer_of_info_has_the_limits() {
-        let info = r#"{"model_id":"mistralai/Mistral-7B","max_concurrent_requests":256,"max_input_length":4096,"max_total_tokens":8192,
-            "waiting_served_ratio":1.2,"max_batch_total_tokens":64000,"max_waiting_tokens":20,"version":"0.12.1","request_logger_url":null}"#;
-        let batch = extra(&Lorax, INFO, info);
+        let batch = extra(&Lorax, INFO, INFO_BODY);
         has_values(
             &batch,
             &[(Metric::RequestsCap, 256.0), (Metric::MaxModelLen, 8192.0), (Metric::KvPoolTokens, 64_000.0)],

@@ -27,8 +27,6 @@ pub struct Tgi;
 const METRICS: &str = "/metrics";
 const INFO: &str = "/info";
 
-const NONE: &str = "TGI has no such metric";
-
 static SPEC: AdapterSpec = AdapterSpec {
     id: "tgi",
     name: "TGI",
@@ -43,32 +41,19 @@ static SPEC: AdapterSpec = AdapterSpec {
         (Setting::Context, "--max-total-tokens"),
     ],
     hints: &[
-        (Metric::QueueCap, "TGI limits running and waiting requests together (--max-concurrent-requests)"),
-        (Metric::WaitingCapacity, NONE),
-        (Metric::WaitingDeferred, NONE),
-        (Metric::WaitingGrammar, NONE),
-        (Metric::WaitingKvFetch, NONE),
-        (Metric::WaitingPaused, "TGI never pauses a request: it reserves all tokens at admission"),
-        (Metric::KvUsage, "TGI tells its pool from version 3 on"),
-        (Metric::KvPoolTokens, "TGI tells its pool in /metrics or /info"),
-        (Metric::KvBlockSize, "TGI does not tell it (environment variable BLOCK_SIZE)"),
-        (Metric::KvLiveTokens, NONE),
-        (Metric::KvCachedTokens, NONE),
-        (Metric::KvFreeTokens, NONE),
-        (Metric::KvReservedTokens, "TGI counts what it reserves as held: prompt and max_new_tokens together"),
-        (Metric::Preemptions, "TGI never preempts: it reserves all tokens at admission"),
-        (Metric::RecomputedTokens, "TGI never preempts: it reserves all tokens at admission"),
-        (Metric::PrefixQueries, NONE),
-        (Metric::PrefixHits, NONE),
-        (Metric::LoraLoaded, NONE),
-        (Metric::LoraCap, NONE),
-        (Metric::LoraRunning, NONE),
-        (Metric::LoraWaiting, NONE),
-        (Metric::EngineStart, "TGI has no such metric; a restart shows in counters that fall"),
-        (Metric::Ttft, "TGI has no such metric; measure it at the client"),
-        (Metric::Itl, "TGI has only the mean time per token of each request"),
-        (Metric::PrefillTime, "TGI has it by batch, not by request"),
-        (Metric::DecodeTime, "TGI has it by batch, not by request"),
+        (Metric::QueueCap, "the limit is on running and waiting requests together (--max-concurrent-requests)"),
+        (Metric::WaitingPaused, "no request is ever paused: all its tokens are reserved at admission"),
+        (Metric::KvUsage, "needs version 3"),
+        (Metric::KvPoolTokens, "/info has it before version 3"),
+        (Metric::KvBlockSize, "see BLOCK_SIZE in its environment"),
+        (Metric::KvReservedTokens, "what it reserves counts as held: prompt and max_new_tokens together"),
+        (Metric::Preemptions, "it never preempts: all tokens are reserved at admission"),
+        (Metric::RecomputedTokens, "it never preempts: all tokens are reserved at admission"),
+        (Metric::EngineStart, "a restart shows in counters that fall"),
+        (Metric::Ttft, "measure it at the client"),
+        (Metric::Itl, "only the mean of each request is (TPOT)"),
+        (Metric::PrefillTime, "only by batch, not by request"),
+        (Metric::DecodeTime, "only by batch, not by request"),
     ],
     help: "GET /metrics; names of TGI 0.9 to 3.3.6, from the source",
 };
@@ -188,6 +173,8 @@ mod tests {
 
     const V3: &str = include_str!("../../assets/metrics/assembled/tgi-3.3.6.prom");
     const V2: &str = include_str!("../../assets/metrics/assembled/tgi-2.4.0.prom");
+    const INFO_V3: &str = include_str!("../../assets/metrics/assembled/tgi-3.3.6.info.json");
+    const INFO_V2: &str = include_str!("../../assets/metrics/assembled/tgi-2.4.0.info.json");
 
     /// The edges of durations: 0.0001 s × 1.5ᵏ.
     fn edge(k: i32) -> f64 {
@@ -253,10 +240,7 @@ mod tests {
 
     #[test]
     fn an_assembled_answer_of_info_has_the_limits() {
-        let v3 = r#"{"model_id":"bigscience/bloom","model_sha":"e985","max_concurrent_requests":128,"max_best_of":2,"max_stop_sequences":4,
-            "max_input_tokens":1024,"max_total_tokens":2048,"validation_workers":2,"max_client_batch_size":32,
-            "router":"text-generation-router","version":"3.3.6-dev0","sha":null,"docker_label":"x"}"#;
-        let batch = extra(&Tgi, INFO, v3);
+        let batch = extra(&Tgi, INFO, INFO_V3);
         has_values(&batch, &[(Metric::RequestsCap, 128.0), (Metric::MaxModelLen, 2048.0)]);
         assert_eq!(
             fact(&batch, FactKey::RequestsCapSource),
@@ -266,9 +250,7 @@ mod tests {
             (fact(&batch, FactKey::Model), fact(&batch, FactKey::Version)),
             (Some("bigscience/bloom"), Some("3.3.6-dev0"))
         );
-        let v2 = r#"{"model_id":"m","max_concurrent_requests":128,"max_input_length":1024,"max_total_tokens":2048,
-            "waiting_served_ratio":1.2,"max_batch_total_tokens":32000,"max_waiting_tokens":20,"max_batch_size":16,"version":"2.0.4"}"#;
-        let batch = extra(&Tgi, INFO, v2);
+        let batch = extra(&Tgi, INFO, INFO_V2);
         has_values(
             &batch,
             &[(Metric::RequestsCap, 16.0), (Metric::MaxModelLen, 2048.0), (Metric::KvPoolTokens, 32_000.0)],

@@ -41,7 +41,16 @@ static SPEC: AdapterSpec = AdapterSpec {
         (Setting::StepTokens, "--max-num-batched-tokens"),
         (Setting::Context, "--max-model-len"),
     ],
-    hints: &[(Metric::LoraLoaded, "start it with --enable-lora")],
+    hints: &[
+        (Metric::WaitingCapacity, "needs version 0.24 or newer"),
+        (Metric::WaitingDeferred, "needs version 0.24 or newer"),
+        (Metric::RequestsFailed, "needs version 0.32 or newer"),
+        (Metric::LoraLoaded, "start it with --enable-lora"),
+        (Metric::LoraCap, "start it with --enable-lora"),
+        (Metric::LoraRunning, "start it with --enable-lora"),
+        (Metric::LoraWaiting, "the list it gives has been seen naming another adapter than those that waited"),
+        (Metric::Tpot, "needs version 0.12 or newer"),
+    ],
     help: "GET /metrics; names of vLLM 0.8 to 0.32",
 };
 

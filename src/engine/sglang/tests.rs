@@ -10,6 +10,8 @@ const V0_5_23: &str = include_str!("../../../assets/metrics/assembled/sglang-0.5
 const V0_5_5: &str = include_str!("../../../assets/metrics/assembled/sglang-0.5.5.prom");
 const V0_4_3: &str = include_str!("../../../assets/metrics/assembled/sglang-0.4.3.prom");
 const LOADS_0_5_23: &str = include_str!("../../../assets/metrics/assembled/sglang-0.5.23-loads.json");
+const INFO_0_5_23: &str = include_str!("../../../assets/metrics/assembled/sglang-0.5.23.server_info.json");
+const MODELS_0_5_23: &str = include_str!("../../../assets/metrics/assembled/sglang-0.5.23.v1_models.json");
 
 fn metrics(body: &str) -> Batch {
     translate(&Sglang, &[(METRICS, body)])
@@ -232,11 +234,8 @@ fn an_assembled_answer_of_loads_is_newer_than_the_gauges() {
 
 #[test]
 fn assembled_extras_say_what_the_engine_was_started_with() {
-    let info = r#"{"model_path":"/m","served_model_name":"llama","api_key":"secret","page_size":16,"dp_size":2,"max_queued_requests":100,
-        "max_total_num_tokens":50000,"max_running_requests":null,"version":"0.5.9",
-        "internal_states":[{"effective_max_running_requests_per_dp":256},{"effective_max_running_requests_per_dp":250}]}"#;
     for path in [INFO, OLD_INFO] {
-        let batch = extra(&Sglang, path, info);
+        let batch = extra(&Sglang, path, INFO_0_5_23);
         has_values(
             &batch,
             &[
@@ -246,14 +245,13 @@ fn assembled_extras_say_what_the_engine_was_started_with() {
                 (Metric::QueueCap, 200.0),
             ],
         );
-        assert_eq!((fact(&batch, FactKey::Version), fact(&batch, FactKey::Model)), (Some("0.5.9"), Some("llama")));
+        assert_eq!((fact(&batch, FactKey::Version), fact(&batch, FactKey::Model)), (Some("0.5.23"), Some("llama")));
         assert!(!format!("{batch:?}").contains("secret"));
     }
     // To 0.4.6 the states of the ranks were no list.
     let old = extra(&Sglang, OLD_INFO, r#"{"max_total_num_tokens":900,"internal_states":{"a":1},"version":"0.4.6"}"#);
     has_values(&old, &[(Metric::KvPoolTokens, 900.0)]);
-    let models = r#"{"data":[{"id":"llama","max_model_len":8192},{"id":"sql","parent":"llama","max_model_len":null}]}"#;
-    has_values(&extra(&Sglang, MODELS, models), &[(Metric::MaxModelLen, 8192.0), (Metric::LoraLoaded, 1.0)]);
+    has_values(&extra(&Sglang, MODELS, MODELS_0_5_23), &[(Metric::MaxModelLen, 8192.0), (Metric::LoraLoaded, 1.0)]);
     assert_eq!(Sglang.stands_in(OLD_INFO), Some(INFO));
     assert_eq!((Sglang.stands_in(INFO), Sglang.stands_in(MODELS)), (None, None));
     bad_extras_say_nothing(&Sglang);
