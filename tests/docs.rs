@@ -93,189 +93,202 @@ fn source_table() -> String {
     table
 }
 
-/// Compares what a document holds between the marks of a table with what it should hold, or writes it anew.
-fn hold(doc: &str, tables: &[(&str, String)]) {
-    let mut text = read(doc);
-    for (name, table) in tables {
-        let (start, end) = (format!("<!-- {name}: written by tests/docs.rs -->\n"), format!("<!-- end of {name} -->"));
-        let (before, rest) = text.split_once(&start).unwrap_or_else(|| panic!("{doc} has no place for {name}"));
-        let (held, after) = rest.split_once(&end).unwrap_or_else(|| panic!("{name} has no end in {doc}"));
-        if held != table && std::env::var_os("UPDATE_TIDY").is_some() {
-            text = [before, &start, table, &end, after].concat();
-            fs::write(root().join(doc), &text).unwrap();
-            continue;
+#[cfg(test)]
+mod tables {
+    use super::*;
+
+    /// Compares what a document holds between the marks of a table with what it should hold, or writes it anew.
+    fn hold(doc: &str, tables: &[(&str, String)]) {
+        let mut text = read(doc);
+        for (name, table) in tables {
+            let (start, end) =
+                (format!("<!-- {name}: written by tests/docs.rs -->\n"), format!("<!-- end of {name} -->"));
+            let (before, rest) = text.split_once(&start).unwrap_or_else(|| panic!("{doc} has no place for {name}"));
+            let (held, after) = rest.split_once(&end).unwrap_or_else(|| panic!("{name} has no end in {doc}"));
+            if held != table && std::env::var_os("UPDATE_TIDY").is_some() {
+                text = [before, &start, table, &end, after].concat();
+                fs::write(root().join(doc), &text).unwrap();
+                continue;
+            }
+            assert_eq!(held, table, "{name}: write it anew with UPDATE_TIDY=1 cargo test --test docs");
         }
-        assert_eq!(held, table, "{name}: write it anew with UPDATE_TIDY=1 cargo test --test docs");
     }
-}
 
-#[test]
-fn tables_in_the_readme_are_those_of_the_program() {
-    hold("README.md", &[("keys", key_table()), ("sources", source_table())]);
-}
+    #[test]
+    fn tables_in_the_readme_are_those_of_the_program() {
+        hold("README.md", &[("keys", key_table()), ("sources", source_table())]);
+    }
 
-/// Bodies and answers of engines in `assets/metrics`: place, name and text.
-fn bodies() -> Vec<(bool, String, String)> {
-    let mut found = Vec::new();
-    for (assembled, dir) in [(false, "assets/metrics"), (true, "assets/metrics/assembled")] {
-        for entry in fs::read_dir(root().join(dir)).unwrap().filter_map(Result::ok) {
-            if let Ok(bytes) = fs::read(entry.path()) {
-                found.push((
-                    assembled,
-                    entry.file_name().into_string().unwrap(),
-                    promtext::decode(&bytes).into_owned(),
-                ));
+    /// Bodies and answers of engines in `assets/metrics`: place, name and text.
+    fn bodies() -> Vec<(bool, String, String)> {
+        let mut found = Vec::new();
+        for (assembled, dir) in [(false, "assets/metrics"), (true, "assets/metrics/assembled")] {
+            for entry in fs::read_dir(root().join(dir)).unwrap().filter_map(Result::ok) {
+                if let Ok(bytes) = fs::read(entry.path()) {
+                    found.push((
+                        assembled,
+                        entry.file_name().into_string().unwrap(),
+                        promtext::decode(&bytes).into_owned(),
+                    ));
+                }
             }
         }
+        found.sort();
+        found
     }
-    found.sort();
-    found
-}
 
-/// What an engine's files show: metrics, and whether a real one is among them.
-#[derive(Default)]
-struct Shown {
-    metrics: BTreeSet<Metric>,
-    real: bool,
-}
-
-impl Shown {
-    fn take(&mut self, batch: &Batch, assembled: bool) {
-        self.metrics.extend(batch.samples.iter().filter(|s| s.reading.value().is_some()).map(|s| s.metric));
-        self.metrics.extend(batch.histograms.iter().map(|h| h.metric));
-        self.real |= !assembled;
+    /// What an engine's files show: metrics, and whether a real one is among them.
+    #[derive(Default)]
+    struct Shown {
+        metrics: BTreeSet<Metric>,
+        real: bool,
     }
-}
 
-fn empty() -> Batch {
-    Batch::new(SourceId::Engine(0), Time(0), 1)
-}
-
-/// What a file says: a main answer by itself, another one (`NAME.PATH.json`, slashes of the path as `_`) beside
-/// the main one that its name begins with.
-fn translated(name: &str, text: &str, all: &[(bool, String, String)]) -> Option<(&'static dyn Adapter, Batch)> {
-    let mut batch = empty();
-    let main = |text: &str| engine::fingerprints().find_map(|path| Some((path, engine::detect(path, text)?)));
-    if let Some((path, adapter)) = main(text) {
-        adapter.translate(Answers::new(&[(path, text)]), 0, &mut Memory::default(), &mut batch);
-        return Some((adapter, batch));
+    impl Shown {
+        fn take(&mut self, batch: &Batch, assembled: bool) {
+            self.metrics.extend(batch.samples.iter().filter(|s| s.reading.value().is_some()).map(|s| s.metric));
+            self.metrics.extend(batch.histograms.iter().map(|h| h.metric));
+            self.real |= !assembled;
+        }
     }
-    let (stem, path) = name.strip_suffix(".json")?.rsplit_once('.')?;
-    let (_, _, first) = all.iter().find(|(_, other, _)| other.starts_with(stem) && other.ends_with(".prom"))?;
-    let (first_path, adapter) = main(first)?;
-    let named =
-        |paths: &[&'static str]| paths.iter().copied().find(|p| p.trim_start_matches('/').replace('/', "_") == path);
-    if let Some(path) = named(adapter.spec().beside) {
-        let answers = [(first_path, first.as_str()), (path, text)];
-        adapter.translate(Answers::new(&answers), 0, &mut Memory::default(), &mut batch);
-    } else {
-        adapter.extra(named(adapter.spec().extras)?, text.as_bytes(), 0, &mut batch);
-    }
-    Some((adapter, batch))
-}
 
-fn shown() -> BTreeMap<&'static str, Shown> {
-    let all = bodies();
-    let mut shown: BTreeMap<&'static str, Shown> = BTreeMap::new();
-    for (assembled, name, text) in &all {
-        let (adapter, batch) = translated(name, text, &all).unwrap_or_else(|| panic!("no adapter reads {name}"));
-        let known: Vec<_> = batch.samples.iter().filter(|s| s.subject == Subject::Engine(0)).collect();
-        assert!(!known.is_empty() || !batch.facts.is_empty(), "{name} says nothing");
-        shown.entry(adapter.spec().id).or_default().take(&batch, *assembled);
+    fn empty() -> Batch {
+        Batch::new(SourceId::Engine(0), Time(0), 1)
     }
-    shown
-}
 
-/// Metrics of engines, each with the sum of seconds that stands in for its histogram. What warptop works out by
-/// itself is left out.
-fn engine_metrics() -> impl Iterator<Item = (Metric, Option<Metric>)> {
-    const SUMS: [(Metric, Metric); 4] = [
-        (Metric::E2e, Metric::E2eSum),
-        (Metric::QueueTime, Metric::QueueSum),
-        (Metric::PrefillTime, Metric::PrefillSum),
-        (Metric::DecodeTime, Metric::DecodeSum),
-    ];
-    let of_engines = Metric::ALL.iter().copied().filter(|metric| metric.domain() == Domain::Engine);
-    let own = |metric: &Metric| !matches!(metric, Metric::KvBytesPerToken | Metric::KvCopies);
-    let sum = |metric: &Metric| !SUMS.iter().any(|(_, sum)| sum == metric);
-    of_engines
-        .filter(move |metric| own(metric) && sum(metric))
-        .map(|metric| (metric, SUMS.iter().find(|(histogram, _)| *histogram == metric).map(|(_, sum)| *sum)))
-}
-
-/// Which engine shows which metric in any of the files.
-fn shown_table(shown: &BTreeMap<&'static str, Shown>) -> String {
-    let mut table = "| |".to_owned();
-    for adapter in ADAPTERS {
-        let _ = write!(table, " {} |", adapter.spec().name);
+    /// What a file says: a main answer by itself, another one (`NAME.PATH.json`, slashes of the path as `_`) beside
+    /// the main one that its name begins with.
+    fn translated(name: &str, text: &str, all: &[(bool, String, String)]) -> Option<(&'static dyn Adapter, Batch)> {
+        let mut batch = empty();
+        let main = |text: &str| engine::fingerprints().find_map(|path| Some((path, engine::detect(path, text)?)));
+        if let Some((path, adapter)) = main(text) {
+            adapter.translate(Answers::new(&[(path, text)]), 0, &mut Memory::default(), &mut batch);
+            return Some((adapter, batch));
+        }
+        let (stem, path) = name.strip_suffix(".json")?.rsplit_once('.')?;
+        let (_, _, first) =
+            all.iter().find(|(_, other, _)| other.strip_suffix(".prom").is_some_and(|name| name.starts_with(stem)))?;
+        let (first_path, adapter) = main(first)?;
+        let named = |paths: &[&'static str]| {
+            paths.iter().copied().find(|p| p.trim_start_matches('/').replace('/', "_") == path)
+        };
+        if let Some(path) = named(adapter.spec().beside) {
+            let answers = [(first_path, first.as_str()), (path, text)];
+            adapter.translate(Answers::new(&answers), 0, &mut Memory::default(), &mut batch);
+        } else {
+            adapter.extra(named(adapter.spec().extras)?, text.as_bytes(), 0, &mut batch);
+        }
+        Some((adapter, batch))
     }
-    let _ = writeln!(table, "\n| --- |{}", " --- |".repeat(ADAPTERS.len()));
-    for (metric, sum) in engine_metrics() {
-        let _ = write!(table, "| `{}` |", metric.key());
+
+    fn shown() -> BTreeMap<&'static str, Shown> {
+        let all = bodies();
+        let mut shown: BTreeMap<&'static str, Shown> = BTreeMap::new();
+        for (assembled, name, text) in &all {
+            let (adapter, batch) = translated(name, text, &all).unwrap_or_else(|| panic!("no adapter reads {name}"));
+            let known: Vec<_> = batch.samples.iter().filter(|s| s.subject == Subject::Engine(0)).collect();
+            assert!(!known.is_empty() || !batch.facts.is_empty(), "{name} says nothing");
+            shown.entry(adapter.spec().id).or_default().take(&batch, *assembled);
+        }
+        shown
+    }
+
+    /// Metrics of engines, each with the sum of seconds that stands in for its histogram. What warptop works out by
+    /// itself is left out.
+    fn engine_metrics() -> impl Iterator<Item = (Metric, Option<Metric>)> {
+        const SUMS: [(Metric, Metric); 4] = [
+            (Metric::E2e, Metric::E2eSum),
+            (Metric::QueueTime, Metric::QueueSum),
+            (Metric::PrefillTime, Metric::PrefillSum),
+            (Metric::DecodeTime, Metric::DecodeSum),
+        ];
+        let of_engines = Metric::ALL.iter().copied().filter(|metric| metric.domain() == Domain::Engine);
+        let own = |metric: &Metric| !matches!(metric, Metric::KvBytesPerToken | Metric::KvCopies);
+        let sum = |metric: &Metric| !SUMS.iter().any(|(_, sum)| sum == metric);
+        of_engines
+            .filter(move |metric| own(metric) && sum(metric))
+            .map(|metric| (metric, SUMS.iter().find(|(histogram, _)| *histogram == metric).map(|(_, sum)| *sum)))
+    }
+
+    /// Which engine shows which metric in any of the files.
+    fn shown_table(shown: &BTreeMap<&'static str, Shown>) -> String {
+        let mut table = "| |".to_owned();
         for adapter in ADAPTERS {
-            let has = |metric| shown.get(adapter.spec().id).is_some_and(|of| of.metrics.contains(&metric));
-            let cell = match sum {
-                _ if has(metric) => "yes",
-                Some(sum) if metric.kind() == Kind::Histogram && has(sum) => "mean",
-                _ => "–",
-            };
-            let _ = write!(table, " {cell} |");
+            let _ = write!(table, " {} |", adapter.spec().name);
         }
-        table.push('\n');
+        let _ = writeln!(table, "\n| --- |{}", " --- |".repeat(ADAPTERS.len()));
+        for (metric, sum) in engine_metrics() {
+            let _ = write!(table, "| `{}` |", metric.key());
+            for adapter in ADAPTERS {
+                let has = |metric| shown.get(adapter.spec().id).is_some_and(|of| of.metrics.contains(&metric));
+                let cell = match sum {
+                    _ if has(metric) => "yes",
+                    Some(sum) if metric.kind() == Kind::Histogram && has(sum) => "mean",
+                    _ => "–",
+                };
+                let _ = write!(table, " {cell} |");
+            }
+            table.push('\n');
+        }
+        table
     }
-    table
-}
 
-/// What is read of each engine, and what its files are.
-fn read_table(shown: &BTreeMap<&'static str, Shown>) -> String {
-    let mut table =
-        "| engine | what is read | bodies it is tested on | asked besides |\n| --- | --- | --- | --- |\n".to_owned();
-    for &AdapterSpec { id, name, main, beside, extras, help, .. } in ADAPTERS.iter().map(|adapter| adapter.spec()) {
-        let real = shown.get(id).is_some_and(|of| of.real);
-        let tested = if real { "of servers that were run" } else { "assembled from the source" };
-        let mut besides: Vec<_> = beside.iter().chain(extras).filter(|path| !main.starts_with(&[**path])).collect();
-        besides.dedup();
-        let besides: Vec<_> = besides.iter().map(|path| format!("`{path}`")).collect();
-        let _ = writeln!(table, "| {name} | {} | {tested} | {} |", help.replace('|', "\\|"), besides.join(" "));
+    /// What is read of each engine, and what its files are.
+    fn read_table(shown: &BTreeMap<&'static str, Shown>) -> String {
+        let mut table =
+            "| engine | what is read | bodies it is tested on | asked besides |\n| --- | --- | --- | --- |\n"
+                .to_owned();
+        for &AdapterSpec { id, name, main, beside, extras, help, .. } in ADAPTERS.iter().map(|adapter| adapter.spec()) {
+            let real = shown.get(id).is_some_and(|of| of.real);
+            let tested = if real { "of servers that were run" } else { "assembled from the source" };
+            let mut besides: Vec<_> = beside.iter().chain(extras).filter(|path| !main.starts_with(&[**path])).collect();
+            besides.dedup();
+            let besides: Vec<_> = besides.iter().map(|path| format!("`{path}`")).collect();
+            let _ = writeln!(table, "| {name} | {} | {tested} | {} |", help.replace('|', "\\|"), besides.join(" "));
+        }
+        table
     }
-    table
-}
 
-/// What would help where a metric is missing, engine by engine.
-fn hint_table() -> String {
-    let mut table = "| engine | metrics | what would help |\n| --- | --- | --- |\n".to_owned();
-    for spec in ADAPTERS.iter().map(|adapter| adapter.spec()) {
-        let mut hints: Vec<&str> = Vec::new();
-        for (_, hint) in spec.hints {
-            if !hints.contains(hint) {
-                hints.push(hint);
+    /// What would help where a metric is missing, engine by engine.
+    fn hint_table() -> String {
+        let mut table = "| engine | metrics | what would help |\n| --- | --- | --- |\n".to_owned();
+        for spec in ADAPTERS.iter().map(|adapter| adapter.spec()) {
+            let mut hints: Vec<&str> = Vec::new();
+            for (_, hint) in spec.hints {
+                if !hints.contains(hint) {
+                    hints.push(hint);
+                }
+            }
+            for hint in hints {
+                let of: Vec<_> = spec
+                    .hints
+                    .iter()
+                    .filter(|h| h.1 == hint)
+                    .map(|(metric, _)| format!("`{}`", metric.key()))
+                    .collect();
+                let _ = writeln!(table, "| {} | {} | {hint} |", spec.name, of.join(" "));
             }
         }
-        for hint in hints {
-            let of: Vec<_> =
-                spec.hints.iter().filter(|h| h.1 == hint).map(|(metric, _)| format!("`{}`", metric.key())).collect();
-            let _ = writeln!(table, "| {} | {} | {hint} |", spec.name, of.join(" "));
-        }
+        table
     }
-    table
-}
 
-#[test]
-fn the_tables_of_engines_are_what_the_adapters_make_of_the_bodies() {
-    let shown = shown();
-    for adapter in ADAPTERS {
-        let spec = adapter.spec();
-        assert!(shown.contains_key(spec.id), "no body of {} in assets/metrics", spec.name);
-        assert!(
-            spec.hints
-                .iter()
-                .all(|(_, hint)| !hint.is_empty() && !hint.contains("n/a") && !hint.starts_with("not exposed")),
-            "{}: the screen says \"not exposed by\" before a hint",
-            spec.name
-        );
+    #[test]
+    fn the_tables_of_engines_are_what_the_adapters_make_of_the_bodies() {
+        let shown = shown();
+        for adapter in ADAPTERS {
+            let spec = adapter.spec();
+            assert!(shown.contains_key(spec.id), "no body of {} in assets/metrics", spec.name);
+            assert!(
+                spec.hints
+                    .iter()
+                    .all(|(_, hint)| !hint.is_empty() && !hint.contains("n/a") && !hint.starts_with("not exposed")),
+                "{}: the screen says \"not exposed by\" before a hint",
+                spec.name
+            );
+        }
+        let tables = [("read", read_table(&shown)), ("shown", shown_table(&shown)), ("hints", hint_table())];
+        hold("docs/engines.md", &tables);
     }
-    let tables = [("read", read_table(&shown)), ("shown", shown_table(&shown)), ("hints", hint_table())];
-    hold("docs/engines.md", &tables);
 }
 
 #[test]

@@ -44,6 +44,7 @@ static SPEC: AdapterSpec = AdapterSpec {
     main: &[METRICS],
     beside: &[],
     extras: &[],
+    flags: &[],
     hints: &[
         (Metric::RequestsCap, WORKER_PORT),
         (Metric::RequestsWaiting, WORKER_PORT),

@@ -18,7 +18,7 @@
 
 use super::promtext::Sample;
 use super::table::{Found, Histogram, Scalar, Table, number};
-use super::{Adapter, AdapterSpec, Answers, Memory};
+use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Subject, Why};
 
 /// The adapter.
@@ -36,6 +36,13 @@ static SPEC: AdapterSpec = AdapterSpec {
     main: &[METRICS],
     beside: &[],
     extras: &[MODELS],
+    flags: &[
+        (Setting::KvMemory, "--cache-max-entry-count"),
+        (Setting::KvType, "--quant-policy 8"),
+        (Setting::Running, "--max-batch-size"),
+        (Setting::StepTokens, "--max-prefill-token-num"),
+        (Setting::Context, "--session-len"),
+    ],
     hints: &[
         (Metric::RequestsCap, "see --max-batch-size"),
         (Metric::WaitingCapacity, NEW),
