@@ -49,7 +49,6 @@ static SPEC: AdapterSpec = AdapterSpec {
         (Metric::LoraCap, "start it with --enable-lora"),
         (Metric::LoraRunning, "start it with --enable-lora"),
         (Metric::LoraWaiting, "the list it gives has been seen naming another adapter than those that waited"),
-        (Metric::Tpot, "needs version 0.12 or newer"),
     ],
     help: "GET /metrics; names of vLLM 0.8 to 0.32",
 };
