@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use support::{PATIENT, Server, Session, vllm};
-use warptop::model::{FactKey, SourceId, SourceState, Subject};
+use warptop::model::{FactKey, Metric, SourceId, SourceState, Subject};
 use warptop::store::Data;
 
 const IDLE: &str = include_str!("../assets/metrics/vllm-0.25.1-idle.prom");
@@ -87,8 +87,13 @@ struct Engine {
 
 impl Engine {
     fn start(bind: &str, model: &str) -> Self {
+        Self::with_options(bind, model, &[])
+    }
+
+    fn with_options(bind: &str, model: &str, options: &[&str]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg0("vllm").args(["serve", "stand_in", "--exact", "--ignored", "--nocapture"]);
+        command.arg0("vllm").args(["serve", model, "stand_in", "--exact", "--ignored", "--nocapture", "--"]);
+        command.args(options);
         Self::run(command, bind, model)
     }
 
@@ -174,6 +179,34 @@ fn an_engine_is_found_with_the_processes_that_it_starts() {
         engine.end();
         wait_for_fact(&session, index, FactKey::Pids, "");
     }
+}
+
+#[test]
+fn the_command_line_and_the_models_configuration_say_what_the_answers_do_not() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let config = r#"{"model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,
+        "num_key_value_heads":8,"torch_dtype":"bfloat16"}"#;
+    std::fs::write(dir.path().join("config.json"), config).unwrap();
+    let model = dir.path().to_str().unwrap();
+    let engine = Engine::with_options("127.0.0.1:0", model, &["--max-num-seqs", "48", "-tp", "16"]);
+    let session = Session::start(&[], true, PATIENT);
+    let index = session.wait("the engine", |data| at_port(data, engine.port));
+    let value = |metric| {
+        session.wait("a value", |data| data.latest(Subject::Engine(index), metric, data.newest()).reading.value())
+    };
+    let values = [Metric::RequestsCap, Metric::KvBytesPerToken, Metric::KvCopies].map(value);
+    assert_eq!(values.map(|value| value as u64), [48, 262_144, 2]);
+    wait_for_fact(&session, index, FactKey::RequestsCapSource, "--max-num-seqs");
+    let how = "config.json: 2 × 32 layers × 8 KV heads × 128 × 2 B × 2 copies (TP 16)";
+    wait_for_fact(&session, index, FactKey::KvBytesSource, how);
+    let port = format!("127.0.0.1:{}", engine.port);
+    engine.end();
+    let plain = Engine::start(&port, "org/not-in-any-cache");
+    wait_for_fact(&session, index, FactKey::RequestsCapSource, "");
+    let why = "not known: its config.json is neither in the directory given nor in the Hugging Face cache";
+    wait_for_fact(&session, index, FactKey::KvBytesSource, why);
+    plain.end();
 }
 
 #[test]

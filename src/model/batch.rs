@@ -147,7 +147,7 @@ pub enum FactKey {
     Ranks,
     /// Engine: how KV memory is given out: `paged`, `slots` (each slot has its own share) or `unified` (slots share all).
     KvLayout,
-    /// Engine: what `kv_bytes_per_token` was worked out from.
+    /// Engine: what `kv_bytes_per_token` was worked out from, or `not known: …` with the reason.
     KvBytesSource,
     /// Engine: where `requests_cap` comes from.
     RequestsCapSource,

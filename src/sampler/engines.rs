@@ -10,7 +10,7 @@ use std::time::Duration;
 use reqwest::Client;
 
 use super::access::Access;
-use super::discover::Listed;
+use super::discover::{Launched, Listed, Told};
 use super::endpoint::Endpoint;
 use super::{Context, Options, Sampler, discover, scrape, thread, watch};
 use crate::engine::Adapter;
@@ -129,13 +129,6 @@ struct Entry {
     told: Told,
 }
 
-/// What the processes of an engine tell beside its answers.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Told {
-    /// Ids of its processes; empty when they are no longer known, `None` when they never were.
-    pids: Option<Arc<str>>,
-}
-
 /// What became of an engine that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placed {
@@ -245,7 +238,8 @@ impl Net {
         let entries = roster.0.iter().enumerate();
         let listed = entries.filter_map(|(index, entry)| {
             let (index, endpoint) = (u8::try_from(index).ok()?, entry.endpoint.clone()?);
-            Some(Listed { index, endpoint, up: entry.tried && !entry.down })
+            let launched = entry.told.launched.is_some();
+            Some(Listed { index, endpoint, up: entry.tried && !entry.down, launched })
         });
         listed.collect()
     }
@@ -253,16 +247,23 @@ impl Net {
     /// Notes which processes an engine is; `None` when that is not known.
     pub(super) fn tell_pids(&self, index: u8, pids: Option<String>) {
         if let Some(entry) = self.roster().0.get_mut(usize::from(index)) {
-            entry.told.pids = pids.map(Into::into).or_else(|| entry.told.pids.take().map(|_| Arc::default()));
+            match pids {
+                Some(pids) => entry.told.pids = Some(pids.into()),
+                None => entry.told.forget(),
+            }
         }
     }
 
-    /// Adds what the processes of an engine tell to a batch of its own.
-    pub(super) fn add_told(&self, index: u8, batch: &mut Batch) {
-        let told = self.roster().0.get(usize::from(index)).map(|entry| entry.told.clone());
-        if let Some(pids) = told.and_then(|told| told.pids) {
-            batch.fact(Subject::Engine(index), FactKey::Pids, &pids);
+    /// Notes how an engine was started.
+    pub(super) fn tell_launched(&self, index: u8, launched: Launched) {
+        if let Some(entry) = self.roster().0.get_mut(usize::from(index)) {
+            entry.told.launched = Some(Arc::new(launched));
         }
+    }
+
+    /// What the processes of an engine tell beside its answers.
+    pub(super) fn told(&self, index: u8) -> Told {
+        self.roster().0.get(usize::from(index)).map(|entry| entry.told.clone()).unwrap_or_default()
     }
 
     /// Lists an engine named by the user.
@@ -321,8 +322,13 @@ impl Net {
         if entry.endpoint.as_ref() == Some(endpoint) {
             entry.tried = true;
             entry.down = down;
-            if identity.is_some() {
-                entry.identity = identity;
+            if let Some(identity) = identity {
+                let start = |identity: &Identity| identity.start;
+                if entry.identity.as_ref().and_then(start).is_some_and(|before| Some(before) != identity.start) {
+                    // Another process: what the one before told holds no longer.
+                    entry.told.forget();
+                }
+                entry.identity = Some(identity);
             }
         }
     }

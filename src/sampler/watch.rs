@@ -121,7 +121,7 @@ impl Watch {
     }
 
     fn send(&mut self) {
-        self.net.add_told(self.index, &mut self.batch);
+        self.net.told(self.index).add(self.index, &mut self.batch, &self.known);
         engine::only_news(&mut self.batch.facts, &mut self.known);
         self.net.context.sink.send(&self.batch);
     }

@@ -5,6 +5,8 @@
 //! must not keep the engines it finds: they go to the roster of `engines`. Invariants: a search is cheap;
 //! files are never read on the thread of the network; no namespace is entered.
 
+mod launched;
+mod model_file;
 mod namespace;
 mod owner;
 mod places;
@@ -12,7 +14,9 @@ mod scan;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+pub(super) use launched::{Launched, Told};
 use namespace::Namespaces;
 pub(super) use owner::Listed;
 use owner::{Owners, Process};
@@ -25,6 +29,7 @@ use super::fingerprint;
 use super::process::{holds_device, in_first_pid_namespace};
 use super::scrape;
 use crate::engine::launch::{Family, Role};
+use crate::engine::options::Options;
 use crate::engine::{Answers, Memory, promtext};
 use crate::model::{Batch, SourceId, SourceState, text};
 
@@ -34,7 +39,8 @@ pub(super) async fn search(net: Arc<Net>, list: bool) {
     while !net.all_tried() {
         tokio::time::sleep(net.timing.period / 10).await;
     }
-    let mut search = Search { net, list, eyes: Eyes::default(), looks: HashMap::new(), body: Vec::new() };
+    let (looks, started) = (HashMap::new(), HashMap::new());
+    let mut search = Search { net, list, eyes: Eyes::default(), looks, started, body: Vec::new() };
     loop {
         search.once().await;
         let timing = &search.net.timing;
@@ -96,22 +102,38 @@ impl Eyes {
         sight
     }
 
-    /// The ids of the processes of each engine; `None` for one whose process is not known.
-    fn pids(&mut self, listed: &[Listed], found: &[(u8, Process)], on_gpu: &HashSet<u32>) -> Vec<(u8, Option<String>)> {
+    /// Which processes each engine is.
+    fn owned(&mut self, listed: &[Listed], found: &[(u8, Process)], on_gpu: &HashSet<u32>) -> Vec<Owned> {
         let first_namespace = in_first_pid_namespace();
         // Elsewhere the driver's ids may be others: only what holds a device file of the driver is sure.
         let counts = |pid: Pid| first_namespace || procfs::process::Process::new(pid).is_ok_and(|p| holds_device(&p));
-        let mut told = Vec::with_capacity(listed.len());
+        let mut owned = Vec::with_capacity(listed.len());
         for engine in listed {
             for (_, process) in found.iter().filter(|(index, _)| *index == engine.index) {
                 self.owners.found(engine, *process, &self.processes);
             }
             let owner = self.owners.of(engine, self.scanner.round, &self.processes, &mut self.namespaces);
-            let text = owner.map(|process| owner::pids_text(process, &self.processes, on_gpu, counts));
-            told.push((engine.index, text.filter(|text| !text.is_empty())));
+            let pids = owner.map(|process| owner::pids_text(process, &self.processes, on_gpu, counts));
+            owned.push(Owned {
+                index: engine.index,
+                pids: pids.filter(|text| !text.is_empty()),
+                started: owner.map(|process| (process, launched::options_of(process, &self.processes))),
+                launched: engine.launched,
+            });
         }
-        told
+        owned
     }
+}
+
+/// What is known of an engine's processes.
+#[derive(Debug)]
+struct Owned {
+    index: u8,
+    pids: Option<String>,
+    /// The process that answers, and how it was started.
+    started: Option<(Process, Options)>,
+    /// That was told already.
+    launched: bool,
 }
 
 /// Searches to leave out before the same process is looked at again, from what one of its sockets said.
@@ -148,7 +170,23 @@ struct Search {
     list: bool,
     eyes: Eyes,
     looks: HashMap<Process, Look>,
+    /// The process of each engine whose start was told.
+    started: HashMap<u8, Process>,
     body: Vec<u8>,
+}
+
+/// Longest wait for the files of a model: they may lie on a file system that does not answer.
+const FILES: Duration = Duration::from_secs(10);
+
+/// Tells the roster how an engine was started, once its model's configuration was read.
+async fn tell_launched(net: Arc<Net>, index: u8, process: Process, options: Options) {
+    let given = options.clone();
+    let read = tokio::task::spawn_blocking(move || Launched::of(process, given));
+    let launched = match tokio::time::timeout(FILES, read).await {
+        Ok(Ok(launched)) => launched,
+        _ => Launched::unread(options),
+    };
+    net.tell_launched(index, launched);
 }
 
 impl Search {
@@ -197,9 +235,14 @@ impl Search {
         let listed = self.net.listed();
         let found: Vec<_> = self.looks.iter().filter_map(|(process, look)| Some((look.engine?, *process))).collect();
         let on_gpu = self.net.context.sink.store().read().gpu_processes().iter().map(|process| process.pid).collect();
-        let (told, took) = self.read(move |eyes| eyes.pids(&listed, &found, &on_gpu)).await;
-        for (index, pids) in told {
+        let (owned, took) = self.read(move |eyes| eyes.owned(&listed, &found, &on_gpu)).await;
+        for Owned { index, pids, started, launched } in owned {
             self.net.tell_pids(index, pids);
+            if let Some((process, options)) = started
+                && (self.started.insert(index, process) != Some(process) || !launched)
+            {
+                tokio::spawn(tell_launched(Arc::clone(&self.net), index, process, options));
+            }
         }
         took
     }

@@ -28,6 +28,8 @@ pub(in crate::sampler) struct Listed {
     pub(in crate::sampler) endpoint: Endpoint,
     /// Its last answer came.
     pub(in crate::sampler) up: bool,
+    /// It was told how it was started.
+    pub(in crate::sampler) launched: bool,
 }
 
 /// Who answers as which engine.
@@ -254,7 +256,7 @@ mod tests {
             Processes::for_test(&["11 1 vllm serve m", "10 11 VLLM::APIServer_0", "13 11 VLLM::EngineCore"]);
         assert_eq!(topmost(&[10, 11, 13], &processes).map(|process| process.pid), Some(11));
         assert_eq!(topmost(&[], &processes), None);
-        let engine = Listed { index: 0, endpoint: endpoint("127.0.0.1:1"), up: true };
+        let engine = Listed { index: 0, endpoint: endpoint("127.0.0.1:1"), up: true, launched: false };
         let mut owners = Owners::default();
         for pid in [10, 11, 13] {
             owners.found(&engine, Process { pid, start: 7 }, &processes);
@@ -272,7 +274,7 @@ mod tests {
         let processes = Scanner::default().scan();
         let own = i32::try_from(std::process::id()).unwrap();
         let found = |host: &str| {
-            let engine = Listed { index: 3, endpoint: endpoint(&format!("{host}:{port}")), up: true };
+            let engine = Listed { index: 3, endpoint: endpoint(&format!("{host}:{port}")), up: true, launched: false };
             Owners::default().of(&engine, 1, &processes, &mut Namespaces::default()).map(|process| process.pid)
         };
         assert_eq!(found("127.0.0.1"), Some(own));
