@@ -90,7 +90,7 @@ struct SnapshotArgs {
     /// Moment to look at, in seconds from the recording's start; its end when left out
     #[arg(long, value_name = "SECONDS", requires = "replay", value_parser = parse_seconds)]
     at: Option<f64>,
-    /// Seconds that means, rates and quantiles are taken over [default: 10; this machine: 1.5]
+    /// Seconds that means, rates and quantiles are taken over [default: 10; this machine: 1.5, or 1.5 times --engine-interval]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     window: Option<f64>,
     #[command(flatten)]
@@ -404,6 +404,9 @@ fn snapshot(sources: &Sources, args: &SnapshotArgs) -> Result<u8, Failure> {
         reading
     } else {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+        // A rate takes two scrapes.
+        let slow = sources.engine_interval.filter(|&period| period > Timing::DEFAULT.period);
+        let window = window.or(slow.map(|period| period.mul_f64(1.5)));
         runtime::snapshot_now(&clock, &sources.options()?, sources.interval(), window)
     };
     let mut json = serde_json::to_string_pretty(&reading).map_err(Failure::error)?;

@@ -4,16 +4,20 @@
 
 mod support;
 
+use std::collections::HashSet;
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use support::{BODY, HASTY, PATIENT, Server, Session, http, latest, vllm};
-use warptop::model::{Metric, Reading, SourceId, SourceState, Subject, Why};
+use support::{BODY, ENGINE, HASTY, PATIENT, Server, Session, fact, http, latest, vllm};
+use warptop::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Why};
+use warptop::recording::Reader;
 use warptop::store::Data;
 
 /// What an answer comes to.
@@ -222,16 +226,89 @@ fn an_engine_is_read_again_after_a_bad_answer() {
 fn dirt_in_a_body_costs_only_its_own_lines() {
     let dirt = b"vllm:broken{a=\xff} 1\nvllm:kv_cache_usage_perc{engine=\"0\"} NaN\n\
         vllm:num_requests_running{engine=\"0\",pid=\"\xfe\"} 7\r\nvllm:num_requests_running{engine=\"0\"} 7\n\
-        vllm:num_requests_waiting{engine=\"0\"} +Inf\nvllm:num_preemptions_total{engine=\"0\"} 3\n";
-    let server = Server::raw(text(dirt));
-    let session = Session::named(&server.url(), PATIENT);
-    let state = session.outcome("a reading");
-    assert!(matches!(&state, SourceState::Degraded(why) if why.starts_with("1 lines")), "{state:?}");
+        vllm:num_requests_running{engine=\"0\"} 6\nvllm:num_requests_waiting{engine=\"0\"} +Inf\n\
+        vllm:num_preemptions_total{engine=\"0\"} 3\nvllm:prompt_tokens_total{engine=\"0\"} 12";
+    let words = "/metrics: 1 line cannot be read; 1 answer ends within a line, which is left out; 1 series comes twice, the \
+                 greater value is used; 2 values are NaN or infinite; the rest is used";
+    let session = check(&Server::raw(text(dirt)), (Is::Degraded, words));
     let data = session.store.read();
-    let readings = [Metric::RequestsRunning, Metric::KvUsage, Metric::RequestsWaiting, Metric::GenerationTokens];
+    let metrics = [Metric::RequestsRunning, Metric::KvUsage, Metric::RequestsWaiting, Metric::PromptTokens];
     let failed = Reading::Missing(Why::Failed);
     let expected = [Reading::Value(7.0), failed, failed, Reading::Missing(Why::Unsupported)];
-    assert_eq!(readings.map(|metric| latest(&data, metric)), expected);
+    assert_eq!(metrics.map(|metric| latest(&data, metric)), expected);
+}
+
+#[test]
+fn an_answer_that_promised_less_than_it_sent_is_cut_and_told() {
+    // The number at the cut would read as another one.
+    let end = BODY.len() - 12;
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {end}\r\nconnection: close\r\n\r\n{BODY}");
+    let words = "/metrics: 1 answer ends within a line, which is left out; the rest is used";
+    let session = check(&Server::raw(answer), (Is::Degraded, words));
+    assert_eq!(latest(&session.store.read(), Metric::RequestsRunning), Reading::Value(109.0));
+}
+
+/// A body of 100 000 series, each of a replica, a model and an adapter of its own.
+fn many_series() -> String {
+    let mut body = BODY.to_owned();
+    for i in 0..100_000 {
+        let _ = writeln!(body, "vllm:num_requests_running{{engine=\"{i}\",model_name=\"{i}\",lora=\"{i}\"}} 0");
+    }
+    body
+}
+
+#[test]
+fn a_hundred_thousand_series_are_read_beside_another_engine() {
+    let body = many_series();
+    assert!(body.len() > 5_000_000);
+    let session = check(&Server::raw(text(body.as_bytes())), (Is::Ok, ""));
+    let data = session.store.read();
+    // As of its own last answer: those of the other engine are newer.
+    let read_at = data.source(SourceId::Engine(0)).and_then(|source| source.last_read(data.newest())).unwrap();
+    assert_eq!(data.latest(ENGINE, Metric::RequestsRunning, read_at).reading, Reading::Value(109.0));
+    assert!(fact(&data, FactKey::Model).is_some_and(|models| models.chars().count() <= 256));
+}
+
+/// The most resident memory of a process, KiB.
+fn most_memory(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
+}
+
+#[test]
+fn bad_answers_take_little_memory_and_leave_a_recording_of_the_good_ones() {
+    let none = Duration::ZERO;
+    let mut servers = vec![
+        Server::raw(text(&vec![b'#'; 10_000_000])),
+        endless("HTTP/1.1 200 OK\r\n\r\n", &[b'x'; 4096], none),
+        endless("HTTP/1.1 200 OK\r\n", b"x: y\r\n", none),
+        Server::raw(text(&gzip(&vec![b'#'; 200 << 20]))),
+        Server::raw(http("500 No", "text/plain", &vec![b'x'; 20 << 20])),
+    ];
+    servers.push(Server::raw(text(many_series().as_bytes())));
+    servers.push(Server::start(|path, stream| drop(stream.write_all(&vllm(path, BODY, "1")))));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
+    command.args(["record", "--no-discover", "--engine-interval", "100ms", "--engine-timeout", "60s", "-o", "-"]);
+    command.args(servers.iter().map(|server| format!("--engine={}", server.url())));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    // Ends with its reader.
+    let batches = Reader::new(child.stdout.take().unwrap()).unwrap().into_iter();
+    let (good, mut told, mut read) = (SourceId::Engine(6), HashSet::new(), 0);
+    for batch in batches {
+        if batch.state.as_ref().is_some_and(|state| *state != SourceState::Starting) {
+            told.insert(batch.source.to_string());
+        }
+        let engines = told.iter().filter(|source| source.starts_with("engine")).count();
+        let good = batch.source == good && batch.samples.iter().any(|s| s.reading == Reading::Value(109.0));
+        read += usize::from(good && engines == servers.len());
+        if read == 2 {
+            break;
+        }
+    }
+    let most = most_memory(child.id()).unwrap();
+    drop(child.wait());
+    assert_eq!(read, 2, "{told:?}");
+    assert!(most < 150 << 10, "{most} KiB");
 }
 
 #[test]

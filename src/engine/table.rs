@@ -266,14 +266,11 @@ impl<'a> Found<'a> {
             found.key = found.key.wrapping_add(fingerprint(&value, fingerprint(&name, 0)));
             if self.table.ranks.contains(&&*name) {
                 rank = if rank.is_empty() { value } else { format!("{rank}/{value}").into() };
-            } else if self.table.model.contains(&&*name) && !value.is_empty() && !self.models.contains(&value) {
-                self.models.push(value);
+            } else if self.table.model.contains(&&*name) && !value.is_empty() {
+                place(&mut self.models, value);
             }
         }
-        found.rank = self.ranks.iter().position(|known| *known == rank).unwrap_or_else(|| {
-            self.ranks.push(rank);
-            self.ranks.len() - 1
-        });
+        found.rank = place(&mut self.ranks, rank);
         found
     }
 
@@ -379,6 +376,21 @@ impl<'a> Found<'a> {
     }
 }
 
+/// Replicas and models that are told apart: far more than one endpoint has, and few enough to be looked through
+/// for every line of an answer that is none.
+const MOST_NAMES: usize = 256;
+
+/// The place of a name in a list, added when it is new; the last place for all that are too many.
+fn place<'a>(names: &mut Vec<Cow<'a, str>>, name: Cow<'a, str>) -> usize {
+    let known = names.iter().position(|known| *known == name);
+    known.unwrap_or_else(|| {
+        if names.len() < MOST_NAMES {
+            names.push(name);
+        }
+        names.len() - 1
+    })
+}
+
 /// Adds a reading unless the metric is there already.
 fn offer(batch: &mut Batch, subject: Subject, metric: Metric, reading: Reading) {
     if !batch.samples.iter().any(|s| s.subject == subject && s.metric == metric) {
@@ -443,6 +455,14 @@ mod tests {
 
     fn value(batch: &Batch, metric: Metric) -> Option<Reading> {
         batch.samples.iter().find(|s| s.metric == metric).map(|s| s.reading)
+    }
+
+    #[test]
+    fn names_are_told_apart_up_to_a_number_and_no_value_is_lost() {
+        let body: String = (0..2000).map(|i| format!("x:running{{dp=\"{i}\",model=\"m{i}\"}} 1\n")).collect();
+        let found = Found::read(&TABLE, Exposition::new(&body), |_| {});
+        assert_eq!((found.models().len(), found.ranks.len()), (MOST_NAMES, MOST_NAMES));
+        assert_eq!(found.value(Metric::RequestsRunning), Some(2000.0));
     }
 
     #[test]

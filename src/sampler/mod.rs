@@ -9,6 +9,7 @@ mod discover;
 mod endpoint;
 pub mod engines;
 mod fingerprint;
+mod flaws;
 mod host;
 mod nvml;
 mod process;

@@ -126,14 +126,7 @@ impl Trouble {
 
     /// Whether another path of the same place would say no more.
     pub(super) const fn is_final(&self) -> bool {
-        !matches!(
-            self,
-            Self::NotFound
-                | Self::Html
-                | Self::TooLarge
-                | Self::Unknown(_)
-                | Self::Status { status: 400..=499 | 501, .. }
-        )
+        !matches!(self, Self::NotFound | Self::Html | Self::Unknown(_) | Self::Status { status: 400..=499 | 501, .. })
     }
 
     /// Names what went wrong before a complete head of an answer was there.

@@ -5,12 +5,14 @@
 //! own values; every scrape is one batch, good or bad, dated in the middle of the read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
 use super::endpoint::Endpoint;
 use super::engines::{Identity, Net};
 use super::fingerprint::{self, Recognised};
+use super::flaws::{Flaws, whole_lines};
 use super::scrape::{self, Trouble};
 use crate::engine::promtext::{self, Exposition};
 use crate::engine::{self, Adapter, Answers, Memory};
@@ -23,21 +25,18 @@ pub(super) async fn run(net: Arc<Net>, index: u8, endpoint: Endpoint) {
     let mut ticks = tokio::time::interval(watch.net.timing.period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
-        for _ in 0..ticks_to_wait(watch.failures) {
+        for _ in 0..ticks_to_wait(watch.failures, watch.net.timing.period) {
             ticks.tick().await;
         }
         watch.scrape().await;
     }
 }
 
-/// Periods until the next try: twice as many after each failure, five at most.
-fn ticks_to_wait(failures: u32) -> u32 {
-    match failures {
-        0 | 1 => 1,
-        2 => 2,
-        3 => 4,
-        _ => 5,
-    }
+/// Periods until the next try: twice as many after each failure, as long as that is soon.
+fn ticks_to_wait(failures: u32, period: Duration) -> u32 {
+    const SOON: Duration = Duration::from_secs(5);
+    let most = u32::try_from(SOON.as_millis() / period.as_millis().max(1)).unwrap_or(u32::MAX);
+    1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX).min(5).min(most.max(1))
 }
 
 /// An answer that is late is called saturation while the last good one is no older than this, ms.
@@ -70,6 +69,7 @@ struct Watch {
     failures: u32,
     last_good: Option<Time>,
     last_full: Option<Time>,
+    flaws: Flaws,
     /// The state told last was Ok.
     told_ok: bool,
 }
@@ -96,6 +96,7 @@ impl Watch {
             failures: 0,
             last_good: None,
             last_full: None,
+            flaws: Flaws::default(),
             told_ok: false,
         }
     }
@@ -136,8 +137,8 @@ impl Watch {
         self.batch.took_us = u32::try_from(took).unwrap_or(u32::MAX);
         match read {
             Ok(found) => {
-                let bad_lines = self.translate(found);
-                self.succeed(found, bad_lines);
+                self.translate(found);
+                self.succeed(found);
                 self.send();
                 self.ask_extras(found.adapter).await;
             }
@@ -193,17 +194,30 @@ impl Watch {
         Ok(found)
     }
 
-    /// Reads the answers. Returns how many lines were no good.
-    fn translate(&mut self, found: Recognised) -> usize {
+    /// Reads the answers and notes what is wrong with them.
+    fn translate(&mut self, found: Recognised) {
         let beside = found.adapter.spec().beside.iter().zip(&self.beside).filter(|(_, body)| !body.is_empty());
-        let texts: Vec<_> = std::iter::once((found.path, promtext::decode(&self.body)))
-            .chain(beside.map(|(&path, body)| (path, promtext::decode(body))))
+        let bodies = std::iter::once((found.path, &self.body)).chain(beside.map(|(&path, body)| (path, body)));
+        let mut cut = 0;
+        let texts: Vec<_> = bodies
+            .map(|(path, body)| {
+                let (lines, is_cut) = whole_lines(body);
+                cut += usize::from(is_cut);
+                (path, promtext::decode(lines))
+            })
             .collect();
         let answers: Vec<_> = texts.iter().map(|(path, text)| (*path, &**text)).collect();
-        found.adapter.translate(Answers::new(&answers), self.index, &mut self.memory, &mut self.batch)
+        self.flaws.cut = cut;
+        self.flaws.lines =
+            found.adapter.translate(Answers::new(&answers), self.index, &mut self.memory, &mut self.batch);
+        let read = || answers.iter().map(|(_, text)| Exposition::new(text));
+        if !self.told_ok || self.batch.at >= self.extras_due {
+            self.flaws.look_for_doubled(read());
+        }
+        self.flaws.look_for_no_numbers(read(), &self.batch);
     }
 
-    fn succeed(&mut self, found: Recognised, bad_lines: usize) {
+    fn succeed(&mut self, found: Recognised) {
         let adapter = found.adapter;
         let identity = Identity::of(adapter, &self.batch);
         let known = self.engine.is_some_and(|known| known.adapter.spec().id == adapter.spec().id);
@@ -224,13 +238,14 @@ impl Watch {
         let news: Vec<_> = self.extras.samples.iter().filter(|s| !said(&self.batch, s.metric)).copied().collect();
         self.batch.samples.extend(news);
         self.batch.facts.extend_from_slice(&self.extras.facts);
-        if bad_lines > 0 {
-            let words = format!("{bad_lines} lines of {} cannot be read; the others are used", found.path);
+        let words = self.flaws.words(found.path);
+        let ok = words.is_none();
+        if let Some(words) = words {
             self.batch.state = Some(SourceState::Degraded(words.into()));
         } else if !self.told_ok {
             self.batch.state = Some(SourceState::Ok);
         }
-        self.told_ok = bad_lines == 0;
+        self.told_ok = ok;
         self.net.note(self.index, &self.endpoint, false, Some(identity));
     }
 
@@ -325,8 +340,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tries_grow_rare_up_to_five_periods() {
-        assert_eq!([0, 1, 2, 3, 4, 1000].map(ticks_to_wait), [1, 1, 2, 4, 5, 5]);
+    fn tries_grow_rare_up_to_five_periods_or_five_seconds() {
+        let ticks =
+            |period| [0, 1, 2, 3, 4, 1000].map(|failures| ticks_to_wait(failures, Duration::from_millis(period)));
+        assert_eq!(ticks(1000), [1, 1, 2, 4, 5, 5]);
+        assert_eq!(ticks(100), [1, 1, 2, 4, 5, 5]);
+        assert_eq!(ticks(2000), [1, 1, 2, 2, 2, 2]);
+        assert_eq!(ticks(60_000), [1; 6]);
     }
 
     #[test]

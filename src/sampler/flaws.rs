@@ -1,0 +1,131 @@
+//! What is wrong with answers that can be read all the same, and words for it.
+//!
+//! It must not know any engine's names. Invariants: a line that was cut off is never read, since half a
+//! number looks like a whole one; looking for series that come twice costs as much as reading the answer
+//! and is done now and again only.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::engine::promtext::{Exposition, Sample};
+use crate::model::{Batch, Reading, Why};
+
+/// The lines of an answer that are complete, and whether one was not. The text format ends every line;
+/// JSON has no lines.
+pub(super) fn whole_lines(body: &[u8]) -> (&[u8], bool) {
+    let end = body.iter().rposition(|&b| b == b'\n').map_or(0, |last| last + 1);
+    let (lines, rest) = body.split_at(end);
+    let json = matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
+    let rest = rest.trim_ascii_start();
+    if json || rest.is_empty() || rest.starts_with(b"#") { (body, false) } else { (lines, true) }
+}
+
+/// What is wrong with the answers of one scrape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flaws {
+    /// Lines that cannot be read.
+    pub(super) lines: usize,
+    /// Answers that end within a line.
+    pub(super) cut: usize,
+    /// Series that come more than once.
+    pub(super) doubled: usize,
+    /// Values that are NaN or infinite where a number is needed.
+    pub(super) no_numbers: usize,
+}
+
+impl Flaws {
+    /// Counts series that come twice.
+    pub(super) fn look_for_doubled<'a>(&mut self, bodies: impl Iterator<Item = Exposition<'a>>) {
+        self.doubled = bodies.map(doubled).sum();
+    }
+
+    /// Counts values that are no numbers, when one of them cost a reading.
+    pub(super) fn look_for_no_numbers<'a>(&mut self, bodies: impl Iterator<Item = Exposition<'a>>, batch: &Batch) {
+        let lost = batch.samples.iter().any(|sample| sample.reading == Reading::Missing(Why::Failed));
+        let no_number = |sample: &Sample<'_>| !sample.value.is_finite() && sample.label("quantile").is_empty();
+        self.no_numbers = if lost { bodies.map(|body| body.samples().filter(no_number).count()).sum() } else { 0 };
+    }
+
+    /// What to say of the answer to `path`; nothing when it is as it should be.
+    pub(super) fn words(&self, path: &str) -> Option<String> {
+        let counts = [
+            (self.lines, "line cannot be read", "lines cannot be read"),
+            (self.cut, "answer ends within a line, which is left out", "answers end within a line, which is left out"),
+            (
+                self.doubled,
+                "series comes twice, the greater value is used",
+                "series come twice, the greater value is used",
+            ),
+            (self.no_numbers, "value is NaN or infinite", "values are NaN or infinite"),
+        ];
+        let parts: Vec<String> = counts
+            .iter()
+            .filter(|(n, ..)| *n > 0)
+            .map(|(n, one, many)| format!("{n} {}", if *n == 1 { one } else { many }))
+            .collect();
+        if parts.is_empty() { None } else { Some(format!("{path}: {}; the rest is used", parts.join("; "))) }
+    }
+}
+
+/// Series of a body that come again, whatever the order of their labels.
+fn doubled(body: Exposition<'_>) -> usize {
+    let mut seen = HashSet::new();
+    let key = |sample: &Sample<'_>| {
+        let one = |name: &str, value: &str| {
+            let mut hasher = DefaultHasher::new();
+            (name, value).hash(&mut hasher);
+            hasher.finish()
+        };
+        let labels = sample.labels().map(|label| one(&label.name(), &label.value()));
+        labels.fold(one(&sample.name, ""), u64::wrapping_add)
+    };
+    body.samples().filter(|sample| !seen.insert(key(sample))).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Metric, SourceId, Subject, Time};
+
+    #[test]
+    fn half_a_line_is_left_out() {
+        let cases: [(&str, &str, bool); 8] = [
+            ("a 1\nb 23\n", "a 1\nb 23\n", false),
+            ("a 1\nb 2", "a 1\n", true),
+            ("a 1\nb 23\n# EOF", "a 1\nb 23\n# EOF", false),
+            ("a 1\n  ", "a 1\n  ", false),
+            ("a 1", "", true),
+            ("", "", false),
+            ("{\"a\":\n1}", "{\"a\":\n1}", false),
+            (" [1]", " [1]", false),
+        ];
+        for (body, lines, cut) in cases {
+            assert_eq!(whole_lines(body.as_bytes()), (lines.as_bytes(), cut), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn series_that_come_twice_are_counted_whatever_the_order_of_labels() {
+        let body = "a 1\na{x=\"1\",y=\"2\"} 1\na{y=\"2\",x=\"1\"} 3\na{x=\"2\",y=\"1\"} 1\na 1\na 2\nb{x=\"1\"} 1\n";
+        assert_eq!(doubled(Exposition::new(body)), 3);
+        for body in [
+            include_str!("../../assets/metrics/vllm-0.25.1-overload.prom"),
+            include_str!("../../assets/metrics/llama.cpp-b11549.prom"),
+        ] {
+            assert_eq!(doubled(Exposition::new(body)), 0, "a real body has none");
+        }
+    }
+
+    #[test]
+    fn only_a_value_that_was_needed_counts_as_no_number() {
+        let body = || std::iter::once(Exposition::new("a NaN\nb{quantile=\"0.5\"} NaN\nc +Inf\nd 1\n"));
+        let (mut flaws, mut batch) = (Flaws::default(), Batch::new(SourceId::Engine(0), Time(0), 1000));
+        flaws.look_for_no_numbers(body(), &batch);
+        assert_eq!(flaws.words("/metrics"), None);
+        batch.push(Subject::Engine(0), Metric::KvUsage, f64::NAN);
+        flaws.look_for_no_numbers(body(), &batch);
+        flaws.lines = 1;
+        let words = "/metrics: 1 line cannot be read; 2 values are NaN or infinite; the rest is used";
+        assert_eq!(flaws.words("/metrics").as_deref(), Some(words));
+    }
+}
