@@ -292,7 +292,7 @@ fn bad_answers_take_little_memory_and_leave_a_recording_of_the_good_ones() {
     command.args(servers.iter().map(|server| format!("--engine={}", server.url())));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     // Ends with its reader.
-    let batches = Reader::new(child.stdout.take().unwrap()).unwrap().into_iter();
+    let batches = Reader::new(child.stdout.take().unwrap()).unwrap();
     let (good, mut told, mut read) = (SourceId::Engine(6), HashSet::new(), 0);
     for batch in batches {
         if batch.state.as_ref().is_some_and(|state| *state != SourceState::Starting) {

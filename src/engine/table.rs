@@ -169,6 +169,14 @@ fn fingerprint(text: &str, seed: u64) -> u64 {
         .fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
+/// Lets every bit change all others (the finaliser of MurmurHash3). Without it the fingerprints of labels
+/// that rise together, `dp="0",gpu="0"` and `dp="1",gpu="1"`, can have the same sum.
+const fn spread(mut hash: u64) -> u64 {
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}
+
 impl<'a> Found<'a> {
     /// Reads the body; `each` is shown every line too, for what no table can say.
     pub fn read(table: &'static Table, body: Exposition<'a>, mut each: impl FnMut(&Sample<'a>)) -> Self {
@@ -263,7 +271,7 @@ impl<'a> Found<'a> {
             }
             let value = label.value();
             // The order of labels means nothing.
-            found.key = found.key.wrapping_add(fingerprint(&value, fingerprint(&name, 0)));
+            found.key = found.key.wrapping_add(spread(fingerprint(&value, fingerprint(&name, 0))));
             if self.table.ranks.contains(&&*name) {
                 rank = if rank.is_empty() { value } else { format!("{rank}/{value}").into() };
             } else if self.table.model.contains(&&*name) && !value.is_empty() {
@@ -459,7 +467,8 @@ mod tests {
 
     #[test]
     fn names_are_told_apart_up_to_a_number_and_no_value_is_lost() {
-        let body: String = (0..2000).map(|i| format!("x:running{{dp=\"{i}\",model=\"m{i}\"}} 1\n")).collect();
+        let lines: Vec<_> = (0..2000).map(|i| format!("x:running{{dp=\"{i}\",model=\"m{i}\"}} 1\n")).collect();
+        let body = lines.concat();
         let found = Found::read(&TABLE, Exposition::new(&body), |_| {});
         assert_eq!((found.models().len(), found.ranks.len()), (MOST_NAMES, MOST_NAMES));
         assert_eq!(found.value(Metric::RequestsRunning), Some(2000.0));
