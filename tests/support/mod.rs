@@ -188,8 +188,10 @@ pub(crate) fn state(data: &Data) -> Option<SourceState> {
     data.source(SourceId::Engine(0)).map(|source| source.state_at(data.newest()).clone())
 }
 
+/// The newest reading as of the moment it was taken: a machine that is slow makes it old, not wrong.
 pub(crate) fn latest(data: &Data, metric: Metric) -> Reading {
-    data.latest(ENGINE, metric, data.newest()).reading
+    let read = data.source(SourceId::Engine(0)).and_then(|source| source.last_read(data.newest()));
+    data.latest(ENGINE, metric, read.unwrap_or(data.newest())).reading
 }
 
 pub(crate) fn fact(data: &Data, key: FactKey) -> Option<&str> {
