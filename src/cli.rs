@@ -33,8 +33,8 @@ const INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::fr
 const ENGINE_TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_mins(1));
 
 const AFTER_HELP: &str = "\
-Keys for engines are read from WARPTOP_ENGINE_TOKEN (a bearer token for the engines given with --engine)
-and from the file of --engine-auth, never from the command line.
+Keys for engines are read from WARPTOP_ENGINE_TOKEN (a bearer token for those given with
+--engine) and from the file of --engine-auth, never from the command line.
 
 Exit codes: 0 ok, 1 error, 2 usage (also: no terminal to draw on), 130 ended by a signal.
 warptop only looks: it sets nothing on a GPU and opens no port.";

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use support::{BODY, ENGINE, HASTY, PATIENT, Server, Session, fact, http, latest, vllm};
+use support::{BODY, ENGINE, HASTY, PATIENT, Server, Session, fact, http, vllm};
 use warptop::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Why};
 use warptop::recording::Reader;
 use warptop::store::Data;
@@ -57,6 +57,12 @@ fn check(server: &Server, (is, words): (Is, &str)) -> Session {
         });
     }
     session
+}
+
+/// A reading of engine 0 as of its own last answer: those of the other engine are newer.
+fn last(data: &Data, metric: Metric) -> Reading {
+    let at = data.source(SourceId::Engine(0)).and_then(|source| source.last_read(data.newest())).unwrap();
+    data.latest(ENGINE, metric, at).reading
 }
 
 fn text(body: &[u8]) -> Vec<u8> {
@@ -235,7 +241,7 @@ fn dirt_in_a_body_costs_only_its_own_lines() {
     let metrics = [Metric::RequestsRunning, Metric::KvUsage, Metric::RequestsWaiting, Metric::PromptTokens];
     let failed = Reading::Missing(Why::Failed);
     let expected = [Reading::Value(7.0), failed, failed, Reading::Missing(Why::Unsupported)];
-    assert_eq!(metrics.map(|metric| latest(&data, metric)), expected);
+    assert_eq!(metrics.map(|metric| last(&data, metric)), expected);
 }
 
 #[test]
@@ -245,7 +251,7 @@ fn an_answer_that_promised_less_than_it_sent_is_cut_and_told() {
     let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {end}\r\nconnection: close\r\n\r\n{BODY}");
     let words = "/metrics: 1 answer ends within a line, which is left out; the rest is used";
     let session = check(&Server::raw(answer), (Is::Degraded, words));
-    assert_eq!(latest(&session.store.read(), Metric::RequestsRunning), Reading::Value(109.0));
+    assert_eq!(last(&session.store.read(), Metric::RequestsRunning), Reading::Value(109.0));
 }
 
 /// A body of 100 000 series, each of a replica, a model and an adapter of its own.
@@ -263,9 +269,7 @@ fn a_hundred_thousand_series_are_read_beside_another_engine() {
     assert!(body.len() > 5_000_000);
     let session = check(&Server::raw(text(body.as_bytes())), (Is::Ok, ""));
     let data = session.store.read();
-    // As of its own last answer: those of the other engine are newer.
-    let read_at = data.source(SourceId::Engine(0)).and_then(|source| source.last_read(data.newest())).unwrap();
-    assert_eq!(data.latest(ENGINE, Metric::RequestsRunning, read_at).reading, Reading::Value(109.0));
+    assert_eq!(last(&data, Metric::RequestsRunning), Reading::Value(109.0));
     assert!(fact(&data, FactKey::Model).is_some_and(|models| models.chars().count() <= 256));
 }
 
