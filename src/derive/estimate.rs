@@ -56,10 +56,10 @@ const WIDEST: f64 = 0.7;
 /// Least log-spread, and the square of the least difference.
 const LEAST_SPREAD: f64 = 1e-6;
 const LEAST_SQUARE: f64 = 1e-7;
-/// A histogram with more buckets is fine enough to be taken as it is.
-const MOST_SLICES: usize = 64;
+/// A window that fills more buckets knows enough without its sums.
+const MOST_SLICES: usize = 32;
 /// Halvings of an interval that is searched.
-const HALVINGS: usize = 40;
+const HALVINGS: usize = 20;
 
 /// What an interval has in the bucket.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,6 +70,9 @@ struct Cell {
     spread: f64,
     /// Logarithm of what none of it is above.
     top: f64,
+    /// Share of the curve below the bucket, and in it.
+    under: f64,
+    inside: f64,
     /// The interval's own log-spread where it goes on in the bucket above, or 0.
     beyond: f64,
     /// Whether it is an interval of one observation.
@@ -81,17 +84,20 @@ struct Cell {
 struct Slice {
     bucket: usize,
     n: f64,
+    /// Edges, and their logarithms.
     lo: f64,
     hi: f64,
+    ln_lo: f64,
+    ln_hi: f64,
     /// Mean and variance, first by the curve and then by the sum.
     mean: f64,
     variance: f64,
 }
 
-/// The value of an observation, or `None` where no sum is known or the buckets are too many.
+/// The value of an observation, or `None` where no sum is known or too many buckets are filled.
 pub(super) fn estimate(window: &HistogramWindow, place: Place) -> Option<f64> {
     let (sum, hi) = (window.sum.filter(|s| s.is_finite())?, place.hi?);
-    if window.counts.len() > MOST_SLICES {
+    if window.counts.iter().filter(|n| **n > 0).count() > MOST_SLICES {
         return None;
     }
     let mut cells = [Cell::default(); MOST_PARTS];
@@ -107,7 +113,7 @@ pub(super) fn estimate(window: &HistogramWindow, place: Place) -> Option<f64> {
     if cells.is_empty() {
         return None;
     }
-    spread(cells, place.lo);
+    spread(cells, place.lo.ln());
     Some(find(cells, place).clamp(place.lo, hi))
 }
 
@@ -129,7 +135,9 @@ fn cell(edges: &[f64], counts: &[u64], sum: f64, place: Place) -> Option<Cell> {
         n: in_bucket as f64,
         centre: mean.min(own.hi - hair).max(least).ln(),
         spread: 0.0,
-        top: own.hi.ln(),
+        top: own.ln_hi,
+        under: 0.0,
+        inside: 1.0,
         beyond: if goes_on { spread } else { 0.0 },
         exact,
     })
@@ -146,7 +154,7 @@ fn slice(edges: &[f64], counts: &[u64], sum: f64, out: &mut [Slice; MOST_SLICES]
         // Above the last edge: one observation may have all that the others leave.
         let open = || (lo + sum - least).max(lo * (1.0 + 1e-6)).max(f64::MIN_POSITIVE);
         let hi = edges.get(bucket).copied().unwrap_or_else(open);
-        *slice = Slice { bucket, n: n as f64, lo, hi, mean: 0.0, variance: 0.0 };
+        *slice = Slice { bucket, n: n as f64, lo, hi, ln_lo: lo.ln(), ln_hi: hi.ln(), mean: 0.0, variance: 0.0 };
         filled += 1;
     }
     filled
@@ -157,20 +165,20 @@ fn divide(slices: &mut [Slice], sum: f64) -> f64 {
     let n: f64 = slices.iter().map(|s| s.n).sum();
     let mean = (sum / n).max(1e-12);
     let mut best = (f64::NEG_INFINITY, PRIOR_SPREAD);
-    let (tries, first, factor) = SPREADS;
-    let mut spread = first;
+    let (tries, mut spread, factor) = SPREADS;
     for _ in 0..tries {
-        let fit: f64 = slices.iter().map(|s| s.n * Curve::of_mean(mean, spread).share(s.lo, s.hi).ln()).sum();
-        let fit = fit - 0.5 * (spread / PRIOR_SPREAD).ln().powi(2);
-        if fit > best.0 {
-            best = (fit, spread);
+        let fit = Curve::of_mean(mean, spread).fit(slices) - 0.5 * (spread / PRIOR_SPREAD).ln().powi(2);
+        if fit < best.0 {
+            // It has one summit.
+            break;
         }
+        best = (fit, spread);
         spread *= factor;
     }
     let curve = Curve::of_mean(mean, best.1);
     for s in slices.iter_mut() {
         let width = s.hi - s.lo;
-        s.mean = curve.mean(s.lo, s.hi);
+        s.mean = curve.mean(s);
         s.variance = (curve.spread * s.mean).powi(2).min(width * width / 4.0) + LEAST_VARIANCE * width * width;
     }
     hold_to_sum(slices, sum);
@@ -188,7 +196,7 @@ fn hold_to_sum(slices: &mut [Slice], sum: f64) {
     }
 }
 
-/// Gives each cell its spread.
+/// Gives each cell its spread. `lo` is the logarithm of the bucket's lower edge, infinitely far down in the lowest.
 fn spread(cells: &mut [Cell], lo: f64) {
     let step = |a: &Cell, b: &Cell| {
         let n = 2.0 * a.n * b.n / (a.n + b.n);
@@ -207,12 +215,13 @@ fn spread(cells: &mut [Cell], lo: f64) {
         let seen = (near.iter().flatten().sum::<f64>() + 2.0 * typical) / (beside + 2.0);
         before = after;
         let cell = &mut cells[i];
-        // `lo` is 0 in the lowest bucket: its lower edge is infinitely far away.
-        let room = (cell.centre - lo.ln()).min(cell.top - cell.centre);
+        let room = (cell.centre - lo).min(cell.top - cell.centre);
         let prior = 2.0 * (share * room).ln();
         let variance = ((seen * weight + prior * prior_weight) / (weight + prior_weight)).exp();
         let widest = if cell.exact { 0.0 } else { WIDEST * room };
         cell.spread = variance.sqrt().max(cell.beyond).min(widest).max(LEAST_SPREAD);
+        cell.under = below((lo - cell.centre) / cell.spread);
+        cell.inside = below((cell.top - cell.centre) / cell.spread) - cell.under;
     }
 }
 
@@ -222,14 +231,8 @@ fn find(cells: &[Cell], place: Place) -> f64 {
     let top = cells.iter().map(|c| c.top).fold(f64::NEG_INFINITY, f64::max);
     // In the lowest bucket, below what is in it.
     let bottom = cells.iter().map(|c| c.centre - 6.0 * c.spread).fold(top, f64::min).max(lo);
-    let held = |at: f64| -> f64 {
-        let part = |c: &Cell| {
-            let below_edge = below((lo - c.centre) / c.spread);
-            let inside = below((c.top - c.centre) / c.spread) - below_edge;
-            c.n * ((below((at - c.centre) / c.spread) - below_edge) / inside).clamp(0.0, 1.0)
-        };
-        cells.iter().map(part).sum()
-    };
+    let part = |c: &Cell, at: f64| (below((at - c.centre) / c.spread) - c.under) / c.inside;
+    let held = |at: f64| -> f64 { cells.iter().map(|c| c.n * part(c, at).clamp(0.0, 1.0)).sum() };
     let rank = place.rank as f64 - 0.5;
     search(bottom, top, |at| held(at) < rank).exp()
 }
@@ -260,24 +263,39 @@ impl Curve {
         Self { centre: mean.ln() - spread * spread / 2.0, spread }
     }
 
-    /// A bound in spreads from the centre.
-    fn score(self, at: f64) -> f64 {
-        (at.ln() - self.centre) / self.spread
-    }
-
-    /// Share of it between two bounds.
-    fn share(self, lo: f64, hi: f64) -> f64 {
-        between(self.score(lo), self.score(hi)).max(LEAST_SHARE)
-    }
-
-    /// Mean of what is between two bounds: E = exp(µ + σ²/2)·(Φ(b − σ) − Φ(a − σ)) / (Φ(b) − Φ(a)).
-    fn mean(self, lo: f64, hi: f64) -> f64 {
-        let share = self.share(lo, hi);
-        if share <= LEAST_SHARE {
-            return f64::midpoint(lo, hi);
+    /// Logarithm of how likely it makes the counts.
+    fn fit(self, slices: &[Slice]) -> f64 {
+        let below_edge = |ln: f64| below((ln - self.centre) / self.spread);
+        let (mut edge, mut under, mut fit) = (f64::NAN, 0.0, 0.0);
+        for s in slices {
+            // Neighbours share an edge.
+            let from = if s.ln_lo.total_cmp(&edge).is_eq() { under } else { below_edge(s.ln_lo) };
+            (edge, under) = (s.ln_hi, below_edge(s.ln_hi));
+            fit += s.n * (under - from).max(LEAST_SHARE).ln();
         }
-        let (a, b) = (self.score(lo) - self.spread, self.score(hi) - self.spread);
-        ((self.centre + self.spread * self.spread / 2.0).exp() * between(a, b) / share).clamp(lo, hi)
+        fit
+    }
+
+    /// A slice's edges in spreads from the centre.
+    fn scores(self, slice: &Slice) -> (f64, f64) {
+        ((slice.ln_lo - self.centre) / self.spread, (slice.ln_hi - self.centre) / self.spread)
+    }
+
+    /// Share of it in a slice.
+    fn share(self, slice: &Slice) -> f64 {
+        let (a, b) = self.scores(slice);
+        between(a, b).max(LEAST_SHARE)
+    }
+
+    /// Mean of its part in a slice: E = exp(µ + σ²/2)·(Φ(b − σ) − Φ(a − σ)) / (Φ(b) − Φ(a)).
+    fn mean(self, slice: &Slice) -> f64 {
+        let share = self.share(slice);
+        if share <= LEAST_SHARE {
+            return f64::midpoint(slice.lo, slice.hi);
+        }
+        let (a, b) = self.scores(slice);
+        let part = between(a - self.spread, b - self.spread) / share;
+        ((self.centre + self.spread * self.spread / 2.0).exp() * part).clamp(slice.lo, slice.hi)
     }
 }
 
