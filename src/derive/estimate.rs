@@ -7,16 +7,17 @@
 //!
 //! 1. **Cells.** A cell is what an interval has in one bucket. If all of an interval is in one bucket, the cell's
 //!    mean is S/n, exactly. Else the interval's observations are taken as log-normal with mean S/n; the log-spread s
-//!    is the likeliest of 0.03, 0.06, … 0.96 for the nₖ, with a prior ln s ~ N(ln 0.2, 1). The part of that
+//!    is the likeliest of 0.015, 0.03, … 0.96 for the nₖ, with a prior ln s ~ N(ln p, 1). The part of that
 //!    curve in bucket k has the mean mₖ and the variance vₖ, and the cells' means are mₖ + λ·vₖ, held inside
-//!    their buckets, with the λ for which Σ nₖ·(mₖ + λ·vₖ) = S.
+//!    their buckets, with the λ for which Σ nₖ·(mₖ + λ·vₖ) = S. For p see below.
 //! 2. **Spread inside a cell**, from the bucket's neighbouring cells i and i + 1 with log-means y:
-//!    dᵢ = ln((yᵢ₊₁ − yᵢ)²/2 · h^¼), h the harmonic mean of their n. (Observations that march in step would
+//!    dᵢ = ln((yᵢ₊₁ − yᵢ)²/2 · h^¼ + 10⁻⁷), h the harmonic mean of their n. (Observations that march in step would
 //!    not need the factor, independent ones h; waves of requests are between the two.) A cell's log-variance is
 //!    exp of the mean of the dᵢ on both sides of it and twice the mean of all, and of a prior: 0.3 of the distance
 //!    to the nearer edge, which weighs 3 against the number of dᵢ (6 at most). It is at most 0.7 of that distance; where
 //!    the interval goes on in the bucket above, it is at least s. A cell that is a whole interval of one
-//!    observation is that value.
+//!    observation is that value. In the same way p is made from the dᵢ of whole intervals, with 10⁻³ for 10⁻⁷ and the
+//!    prior 0.2.
 //! 3. **Quantile.** Each cell is a log-normal curve around its mean with that spread, cut at the edges. The
 //!    estimate of the observation of rank j in the bucket is where the cells hold j − ½ together.
 //!
@@ -39,23 +40,26 @@ pub(super) struct Place {
     pub(super) hi: Option<f64>,
 }
 
-/// Log-spreads that are tried for an interval, the first of them and the factor between two.
-const SPREADS: (u32, f64, f64) = (6, 0.03, 2.0);
-/// Centre of the prior of an interval's log-spread; its own log-spread is 1.
-const PRIOR_SPREAD: f64 = 0.2;
+/// Log-spreads that are tried for an interval: how many, the first, and the factor between two.
+const SPREADS: (u32, f64, f64) = (7, 0.015, 2.0);
+/// Prior of an interval's log-spread where no movement is seen.
+const PRIOR_INTERVAL: f64 = 0.2;
+/// Prior of a cell's log-spread, in distances to the nearer edge.
+const PRIOR_CELL: f64 = 0.3;
+/// The number of differences that a prior counts for, and the most that differences count for.
+const PRIOR_WEIGHT: f64 = 3.0;
+const MOST_DIFFERENCES: f64 = 6.0;
 /// Share of a bucket below which the curve says nothing about it: [`below`] is good to 1e-7.
 const LEAST_SHARE: f64 = 1e-6;
 /// Variance that a cell's mean has beside the curve's, in squares of the bucket's width.
 const LEAST_VARIANCE: f64 = 0.02;
-/// Prior of a cell's log-spread, in distances to the nearer edge, and the number of differences it counts for.
-const PRIOR_CELL: (f64, f64) = (0.3, 3.0);
-/// The most that differences between cells count for.
-const MOST_DIFFERENCES: f64 = 6.0;
 /// The widest log-spread of a cell, in distances to the nearer edge.
 const WIDEST: f64 = 0.7;
-/// Least log-spread, and the square of the least difference.
+/// Least log-spread of a cell.
 const LEAST_SPREAD: f64 = 1e-6;
-const LEAST_SQUARE: f64 = 1e-7;
+/// Least variance that a step speaks for, of intervals and of cells: that intervals are alike, as where requests come
+/// in step, does not say that what is in them is.
+const LEAST_STEPS: (f64, f64) = (1e-3, 1e-7);
 /// A window that fills more buckets knows enough without its sums.
 const MOST_SLICES: usize = 32;
 /// Halvings of an interval that is searched.
@@ -103,8 +107,9 @@ pub(super) fn estimate(window: &HistogramWindow, place: Place) -> Option<f64> {
     let mut cells = [Cell::default(); MOST_PARTS];
     let mut len = 0;
     let whole = window.parts.is_empty().then_some((window.counts.as_slice(), sum));
+    let expected = expected_spread(window);
     for (counts, sum) in window.parts.iter().chain(whole).take(MOST_PARTS) {
-        if let Some(cell) = cell(&window.edges, counts, sum, place) {
+        if let Some(cell) = cell(&window.edges, counts, sum, place, expected) {
             cells[len] = cell;
             len += 1;
         }
@@ -117,14 +122,45 @@ pub(super) fn estimate(window: &HistogramWindow, place: Place) -> Option<f64> {
     Some(find(cells, place).clamp(place.lo, hi))
 }
 
+/// Mean of what came in, never 0.
+fn mean_of(sum: f64, n: f64) -> f64 {
+    (sum / n).max(1e-12)
+}
+
+/// Logarithm of the variance that the step between two neighbours' log-means, each of so many, speaks for.
+fn step((n, mean): (f64, f64), (next_n, next): (f64, f64), least: f64) -> f64 {
+    let n = 2.0 * n * next_n / (n + next_n);
+    ((next - mean).powi(2) / 2.0 * n.sqrt().sqrt() + least).ln()
+}
+
+/// A log-spread, from the mean of so many steps and what was thought before.
+fn spread_of(seen: f64, steps: f64, prior: f64) -> f64 {
+    let weight = steps.min(MOST_DIFFERENCES);
+    ((seen * weight / 2.0 + prior.ln() * PRIOR_WEIGHT) / (weight + PRIOR_WEIGHT)).exp()
+}
+
+/// The log-spread that an interval is likely to have.
+fn expected_spread(window: &HistogramWindow) -> f64 {
+    let (mut before, mut sum, mut steps) = (None, 0.0, 0.0);
+    for (counts, total) in window.parts.iter() {
+        let n = counts.iter().sum::<u64>() as f64;
+        let this = (n, mean_of(total, n).ln());
+        if let Some(before) = before.replace(this) {
+            sum += step(before, this, LEAST_STEPS.0);
+            steps += 1.0;
+        }
+    }
+    spread_of(sum / f64::max(steps, 1.0), steps, PRIOR_INTERVAL)
+}
+
 /// What an interval has in the bucket; `None` if nothing.
-fn cell(edges: &[f64], counts: &[u64], sum: f64, place: Place) -> Option<Cell> {
+fn cell(edges: &[f64], counts: &[u64], sum: f64, place: Place, expected: f64) -> Option<Cell> {
     let in_bucket = counts.get(place.bucket).copied().filter(|&n| n > 0)?;
     let mut slices = [Slice::default(); MOST_SLICES];
     let filled = slice(edges, counts, sum, &mut slices);
     let slices = &mut slices[..filled];
     let n: u64 = counts.iter().sum();
-    let spread = if in_bucket < n { divide(slices, sum) } else { 0.0 };
+    let spread = if in_bucket < n { divide(slices, sum, expected) } else { 0.0 };
     let own = slices.iter().find(|s| s.bucket == place.bucket)?;
     let mean = if in_bucket < n { own.mean } else { sum / n as f64 };
     let exact = n == 1;
@@ -160,14 +196,14 @@ fn slice(edges: &[f64], counts: &[u64], sum: f64, out: &mut [Slice; MOST_SLICES]
     filled
 }
 
-/// Gives each bucket of an interval its mean; returns the interval's log-spread.
-fn divide(slices: &mut [Slice], sum: f64) -> f64 {
+/// Gives each bucket of an interval its mean; returns the interval's log-spread, `expected` before its counts are seen.
+fn divide(slices: &mut [Slice], sum: f64, expected: f64) -> f64 {
     let n: f64 = slices.iter().map(|s| s.n).sum();
-    let mean = (sum / n).max(1e-12);
-    let mut best = (f64::NEG_INFINITY, PRIOR_SPREAD);
+    let mean = mean_of(sum, n);
+    let mut best = (f64::NEG_INFINITY, expected);
     let (tries, mut spread, factor) = SPREADS;
     for _ in 0..tries {
-        let fit = Curve::of_mean(mean, spread).fit(slices) - 0.5 * (spread / PRIOR_SPREAD).ln().powi(2);
+        let fit = Curve::of_mean(mean, spread).fit(slices) - 0.5 * (spread / expected).ln().powi(2);
         if fit < best.0 {
             // It has one summit.
             break;
@@ -198,15 +234,10 @@ fn hold_to_sum(slices: &mut [Slice], sum: f64) {
 
 /// Gives each cell its spread. `lo` is the logarithm of the bucket's lower edge, infinitely far down in the lowest.
 fn spread(cells: &mut [Cell], lo: f64) {
-    let step = |a: &Cell, b: &Cell| {
-        let n = 2.0 * a.n * b.n / (a.n + b.n);
-        ((b.centre - a.centre).powi(2) / 2.0 * n.sqrt().sqrt() + LEAST_SQUARE).ln()
-    };
-    let steps = cells.len() - 1;
+    let step = |a: &Cell, b: &Cell| step((a.n, a.centre), (b.n, b.centre), LEAST_STEPS.1);
+    let steps = (cells.len() - 1) as f64;
     let all: f64 = cells.windows(2).map(|pair| step(&pair[0], &pair[1])).sum();
-    let typical = all / steps.max(1) as f64;
-    let (share, prior_weight) = PRIOR_CELL;
-    let weight = (steps as f64).min(MOST_DIFFERENCES);
+    let typical = all / steps.max(1.0);
     let mut before = None;
     for i in 0..cells.len() {
         let after = cells.get(i + 1).map(|next| step(&cells[i], next));
@@ -216,10 +247,9 @@ fn spread(cells: &mut [Cell], lo: f64) {
         before = after;
         let cell = &mut cells[i];
         let room = (cell.centre - lo).min(cell.top - cell.centre);
-        let prior = 2.0 * (share * room).ln();
-        let variance = ((seen * weight + prior * prior_weight) / (weight + prior_weight)).exp();
+        let wide = spread_of(seen, steps, PRIOR_CELL * room);
         let widest = if cell.exact { 0.0 } else { WIDEST * room };
-        cell.spread = variance.sqrt().max(cell.beyond).min(widest).max(LEAST_SPREAD);
+        cell.spread = wide.max(cell.beyond).min(widest).max(LEAST_SPREAD);
         cell.under = below((lo - cell.centre) / cell.spread);
         cell.inside = below((cell.top - cell.centre) / cell.spread) - cell.under;
     }
