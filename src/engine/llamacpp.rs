@@ -7,14 +7,15 @@
 //!   requests had left in the cache as used, so it says only what is free.
 //! - `n_prompt_tokens` of a slot is what its cache holds: prompt and output so far, and after the end what is
 //!   kept for reuse. Builds before 2026 lack it: live tokens are missing then.
-//! - Tokens are counted when a request ends (prompts: when they are computed), so what is under way is
-//!   added from `/slots`. The two throughput gauges are averages since anybody's last scrape: not used.
-//! - Nothing in the answers tells whether slots share the context (`--kv-unified`). It follows from one
-//!   slot, from slots that together hold more than one may, from a build before there was a choice, or
-//!   from the command line; else the size of the pool is missing.
+//! - Tokens are counted when a request ends, so what is under way is added from `/slots`. Prompts are counted
+//!   when they have been computed, in new builds piece by piece: they are taken as they are counted. The two
+//!   throughput gauges are averages since anybody's last scrape: not used.
+//! - Nothing in the answers tells whether slots share the context: see [`layout`]. Where that is not certain
+//!   the size of the pool is missing.
 //! - `/slots` wakes a server that sleeps (`--sleep-idle-seconds`), so it is not asked while nothing runs and
 //!   nothing was computed since the last time. Builds before August 2026 are kept awake by `/metrics` too.
 
+mod layout;
 mod slots;
 
 use serde::Deserialize;
@@ -22,6 +23,7 @@ use serde::Deserialize;
 use super::table::{Found, Scalar, Table};
 use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Reading, Sample, Subject, Why};
+use layout::{Layout, Layouts};
 use slots::{Slot, context};
 
 /// The adapter.
@@ -98,6 +100,7 @@ static TABLE: Table = Table {
 /// What is remembered of one server.
 #[derive(Debug, Default)]
 pub(super) struct Known {
+    layouts: Layouts,
     layout: Option<Layout>,
     /// The newest readings of `/slots`, and what had been computed by then.
     slots: Vec<Sample>,
@@ -106,27 +109,10 @@ pub(super) struct Known {
     silent: u8,
 }
 
-/// How slots get their KV memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Layout {
-    /// Each has its own share.
-    Slots,
-    /// All share the whole.
-    Unified,
-}
-
 impl Known {
-    /// Takes the layout from the command line: slots have their own share unless it says otherwise or
-    /// leaves the number of slots to the server.
+    /// Takes what the command line says. Another one is another process.
     pub(super) fn launched(&mut self, words: &[String]) {
-        let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.split('=').next().unwrap_or_default()));
-        self.layout = if has(&["-kvu", "--kv-unified"]) {
-            Some(Layout::Unified)
-        } else if has(&["-np", "--parallel", "-no-kvu", "--no-kv-unified"]) {
-            Some(Layout::Slots)
-        } else {
-            self.layout
-        };
+        *self = Self { layouts: Layouts::of(words), ..Self::default() };
     }
 }
 
@@ -154,7 +140,7 @@ impl Adapter for LlamaCpp {
         let counts = answers.get(METRICS).and_then(Counts::read);
         let slots = answers.get(SLOTS).and_then(slots::read);
         if let Some(slots) = &slots {
-            note(slots, counts.as_ref(), memory);
+            note(slots, counts.as_ref(), &mut memory.llama);
             levels(slots, counts.as_ref(), memory.llama.layout, subject, batch);
             memory.llama.slots.clone_from(&batch.samples);
         } else if counts.as_ref().is_some_and(|counts| counts.rests_since(&memory.llama)) {
@@ -165,7 +151,8 @@ impl Adapter for LlamaCpp {
             batch.fact(subject, FactKey::KvLayout, name);
         }
         if let Some(counts) = &counts {
-            totals(counts, slots.as_deref(), memory, subject, batch);
+            prompts(counts, subject, batch);
+            generated(counts, slots.as_deref(), memory, subject, batch);
         } else if let Some(slots) = &slots {
             let busy = slots.iter().filter(|slot| slot.busy()).count();
             batch.push(subject, Metric::RequestsRunning, busy as f64);
@@ -228,20 +215,21 @@ impl Counts {
 }
 
 /// Remembers what the slots show.
-fn note(slots: &[Slot], counts: Option<&Counts>, memory: &mut Memory) {
-    let known = &mut memory.llama;
+fn note(slots: &[Slot], counts: Option<&Counts>, known: &mut Known) {
     known.silent = 0;
     known.computed = counts.and_then(|counts| counts.decoded);
     let held: f64 = slots.iter().filter_map(Slot::held).sum();
-    let old = counts.is_some_and(|counts| counts.kv_tokens.is_some());
-    if slots.len() == 1 || held > context(slots) || old {
-        known.layout = Some(Layout::Slots);
+    let before_there_was_a_choice = counts.is_some_and(|counts| counts.kv_tokens.is_some());
+    if held > context(slots) || before_there_was_a_choice {
+        known.layouts.split();
     }
+    known.layout = known.layouts.of_slots(slots);
 }
 
 /// Adds the levels that slots tell.
 fn levels(slots: &[Slot], counts: Option<&Counts>, layout: Option<Layout>, subject: Subject, batch: &mut Batch) {
-    let told = |tokens: Option<f64>| tokens.map_or(Reading::Missing(Why::Unsupported), Reading::new);
+    // The sum of no slots is -0, which nobody wants to read.
+    let told = |tokens: Option<f64>| tokens.map_or(Reading::Missing(Why::Unsupported), |n| Reading::new(n + 0.0));
     let part = |busy: bool| slots.iter().filter(|slot| slot.busy() == busy).map(Slot::held).sum::<Option<f64>>();
     let (mut live, mut cached) = (part(true), part(false));
     let whole = counts.and_then(|counts| counts.kv_tokens);
@@ -271,35 +259,32 @@ fn levels(slots: &[Slot], counts: Option<&Counts>, layout: Option<Layout>, subje
     batch.push(subject, Metric::KvReservedTokens, 0.0);
 }
 
-/// Adds the totals of tokens, those of requests under way included. Without them a total that had them once
+/// Adds the prompts that were taken in, computed and found in the cache.
+fn prompts(counts: &Counts, subject: Subject, batch: &mut Batch) {
+    let taken_in = counts.prompt + counts.cached.unwrap_or(0.0);
+    batch.push(subject, Metric::PromptTokens, taken_in);
+    if counts.cached.is_some() {
+        batch.push(subject, Metric::PrefixQueries, taken_in);
+    }
+}
+
+/// Adds the tokens generated, those of requests under way included. Without these a total that had them once
 /// is missing, until `/slots` has been silent for long enough to be switched off.
-fn totals(counts: &Counts, slots: Option<&[Slot]>, memory: &mut Memory, subject: Subject, batch: &mut Batch) {
+fn generated(counts: &Counts, slots: Option<&[Slot]>, memory: &mut Memory, subject: Subject, batch: &mut Batch) {
     const OFF: u8 = 5;
     let resting = counts.busy <= 0.0;
     if slots.is_none() && !resting && memory.totals(Metric::GenerationTokens) {
         memory.llama.silent = memory.llama.silent.saturating_add(1);
         if memory.llama.silent <= OFF {
-            for metric in [Metric::PromptTokens, Metric::PrefixQueries, Metric::GenerationTokens] {
-                batch.push(subject, metric, Reading::Missing(Why::Failed));
-            }
+            batch.push(subject, Metric::GenerationTokens, Reading::Missing(Why::Failed));
             return;
         }
         memory.forget_totals();
     }
-    let busy = || slots.unwrap_or_default().iter().filter(|slot| slot.busy());
-    let generated: Vec<_> = busy().map(|slot| (slot.request(), slot.decoded())).collect();
-    // A prompt is counted with the first token.
-    let computing: Vec<_> = busy()
-        .filter(|slot| slot.decoded() <= 0.0)
-        .map(|slot| (slot.request(), slot.n_prompt_tokens_processed.unwrap_or(0.0)))
-        .collect();
-    let computed = memory.total(Metric::PromptTokens, counts.prompt, &computing);
-    let taken_in = computed + counts.cached.unwrap_or(0.0);
-    batch.push(subject, Metric::PromptTokens, taken_in);
-    if counts.cached.is_some() {
-        batch.push(subject, Metric::PrefixQueries, taken_in);
-    }
-    batch.push(subject, Metric::GenerationTokens, memory.total(Metric::GenerationTokens, counts.generated, &generated));
+    let busy = slots.unwrap_or_default().iter().filter(|slot| slot.busy());
+    let under_way: Vec<_> = busy.map(|slot| (slot.request(), slot.decoded())).collect();
+    let generated = memory.total(Metric::GenerationTokens, counts.generated, &under_way);
+    batch.push(subject, Metric::GenerationTokens, generated);
 }
 
 /// The answer to `/props`.
@@ -444,9 +429,9 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_counts_as_far_as_it_is_computed() {
+    fn prompts_being_computed_are_live_but_not_counted_yet() {
         let batch = read(PREFILL, &mut Memory::default());
-        assert_eq!(values(&batch, TOKENS), [53.0, 0.0, 0.0, 53.0]);
+        assert_eq!(values(&batch, TOKENS), [0.0; 4]);
         assert_eq!(values(&batch, [Metric::KvLiveTokens]), [204.0]);
     }
 
@@ -455,6 +440,7 @@ mod tests {
         let batch = read(AFTER, &mut launched("llama-server --parallel=4"));
         assert_eq!(values(&batch, QUEUE), [0.0, 0.0, 0.0, 4.0]);
         assert_eq!(values(&batch, KV), [2048.0, 8192.0, 0.0, 0.0, 404.0, 7788.0, 0.0]);
+        assert!(values(&batch, KV).iter().all(|value| value.is_sign_positive()), "no -0 on screen");
         let batch = read(IDLE, &mut launched("llama-server -np 4"));
         assert_eq!(values(&batch, KV), [2048.0, 8192.0, 0.0, 0.0, 0.0, 8192.0, 0.0], "never used");
     }
@@ -464,12 +450,16 @@ mod tests {
         let unknown = read(LOAD, &mut Memory::default());
         assert_eq!(values(&unknown, KV), [2048.0, -1.0, -2.0, 279.0, 0.0, -2.0, -1.0]);
         assert_eq!(fact(&unknown, FactKey::KvLayout), None);
-        for line in ["llama-server -c 2048 -kvu -np 4", "llama-server --kv-unified"] {
+        for line in ["llama-server -kvu -np 4", "llama-server --kv-unified", "llama-server --ctx-size=2048"] {
             let shared = read(LOAD, &mut launched(line));
             let usage = 100.0 * 279.0 / 2048.0;
             assert_eq!(values(&shared, KV), [2048.0, 2048.0, 279.0, 279.0, 0.0, 1769.0, usage]);
             assert_eq!(fact(&shared, FactKey::KvLayout), Some("unified"));
         }
+        for line in ["llama-server -c 8192", "llama-server -c 8000", "llama-server --parallel 4"] {
+            assert_eq!(fact(&read(LOAD, &mut launched(line)), FactKey::KvLayout), Some("slots"), "{line}");
+        }
+        assert_eq!(fact(&read(LOAD, &mut launched("llama-server -c 0 -m x")), FactKey::KvLayout), None);
         // Slots that share 2048 tokens cannot hold 2400.
         let full = LOAD[1].replace("\"n_prompt_tokens\":69", "\"n_prompt_tokens\":1130");
         let split = read([LOAD[0], &full], &mut Memory::default());

@@ -111,8 +111,8 @@ fn tell(models: &[Loaded], subject: Subject, batch: &mut Batch) {
     batch.fact(subject, FactKey::Model, &names.join(", "));
     batch.fact(subject, FactKey::Loaded, &details.join("; "));
     batch.push(subject, Metric::ModelsLoaded, models.len() as f64);
-    batch.push(subject, Metric::ModelBytes, models.iter().map(|model| model.size).sum::<f64>());
-    batch.push(subject, Metric::ModelGpuBytes, models.iter().map(|model| model.size_vram).sum::<f64>());
+    batch.push(subject, Metric::ModelBytes, models.iter().fold(0.0, |sum, model| sum + model.size));
+    batch.push(subject, Metric::ModelGpuBytes, models.iter().fold(0.0, |sum, model| sum + model.size_vram));
     let context = models.iter().filter_map(|model| model.context_length).reduce(f64::max);
     batch.push(subject, Metric::MaxModelLen, context.map_or(Reading::Missing(Why::Unsupported), Reading::new));
 }

@@ -261,6 +261,12 @@ impl Net {
         }
     }
 
+    /// The process that answers as this engine, where it is known.
+    pub(super) fn owner(&self, index: u8) -> Option<u32> {
+        let roster = self.roster();
+        roster.0.get(usize::from(index))?.told.pids.as_ref()?.split(',').next()?.parse().ok()
+    }
+
     /// What the processes of an engine tell beside its answers.
     pub(super) fn told(&self, index: u8) -> Told {
         self.roster().0.get(usize::from(index)).map(|entry| entry.told.clone()).unwrap_or_default()

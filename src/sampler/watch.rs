@@ -15,8 +15,8 @@ use super::fingerprint::{self, Recognised};
 use super::flaws::{Flaws, whole_lines};
 use super::scrape::{self, Trouble};
 use crate::engine::promtext::{self, Exposition};
-use crate::engine::{self, Adapter, Answers, Memory};
-use crate::model::{Batch, Fact, FactKey, SourceId, SourceState, Subject, Time, text};
+use crate::engine::{self, Adapter, Answers, Memory, launch};
+use crate::model::{Batch, Fact, FactKey, Kind, Metric, SourceId, SourceState, Subject, Time, text};
 
 /// Reads engine number `index` for ever.
 pub(super) async fn run(net: Arc<Net>, index: u8, endpoint: Endpoint) {
@@ -58,6 +58,8 @@ struct Watch {
     beside: Vec<Vec<u8>>,
     batch: Batch,
     memory: Memory,
+    /// The process whose command line is known.
+    owner: Option<u32>,
     /// What the extras said, added to every scrape.
     extras: Batch,
     extra_tries: u8,
@@ -66,6 +68,8 @@ struct Watch {
     known: Vec<Fact>,
     started: Option<f64>,
     ranks: Option<Arc<str>>,
+    /// The totals read last.
+    totals: Vec<(Metric, f64)>,
     failures: u32,
     last_good: Option<Time>,
     last_full: Option<Time>,
@@ -88,11 +92,13 @@ impl Watch {
             body: Vec::new(),
             beside: Vec::new(),
             memory: Memory::default(),
+            owner: None,
             extra_tries: EXTRA_TRIES,
             extras_due: now,
             known: Vec::new(),
             started: None,
             ranks: None,
+            totals: Vec::new(),
             failures: 0,
             last_good: None,
             last_full: None,
@@ -129,6 +135,7 @@ impl Watch {
 
     async fn scrape(&mut self) {
         self.follow();
+        self.learn();
         let clock = Arc::clone(&self.net.context.clock);
         let (at, begun) = (clock.now(), clock.micros());
         let read = self.read().await;
@@ -153,11 +160,22 @@ impl Watch {
     fn follow(&mut self) {
         let Some(listed) = self.net.endpoint(self.index).filter(|listed| *listed != self.endpoint) else { return };
         self.endpoint = listed;
-        self.failures = 0;
+        // It was down: there is a gap. It is tried at once.
+        self.failures = self.failures.min(1);
         self.renew();
         self.batch.reset(self.net.context.clock.now());
         self.name();
         self.send();
+    }
+
+    /// Reads the command line of the process that answers, once for each process: it says what the answers
+    /// leave open.
+    fn learn(&mut self) {
+        let Some(pid) = self.net.owner(self.index).filter(|pid| self.owner != Some(*pid)) else { return };
+        self.owner = Some(pid);
+        if let Ok(line) = std::fs::read(format!("/proc/{pid}/cmdline")) {
+            self.memory.launched(&launch::words(&line));
+        }
     }
 
     /// Forgets what a restart may change.
@@ -253,10 +271,15 @@ impl Watch {
     /// joined brings the counts of its whole life with it.
     fn mark_break(&mut self, start: Option<f64>) {
         let ranks = self.batch.facts.iter().find(|fact| fact.key == FactKey::Ranks).map(|fact| Arc::clone(&fact.text));
+        let counters = self.batch.samples.iter().filter(|sample| sample.metric.kind() == Kind::Counter);
+        let totals: Vec<_> = counters.filter_map(|sample| Some((sample.metric, sample.reading.value()?))).collect();
+        let fell = |&(metric, total): &(Metric, f64)| self.totals.iter().any(|&(m, last)| m == metric && total < last);
         let other = |known: bool, same: bool| known && !same;
-        self.batch.breaks =
-            other(self.started.is_some(), start == self.started) || other(self.ranks.is_some(), ranks == self.ranks);
-        (self.started, self.ranks) = (start, ranks);
+        self.batch.breaks = other(self.started.is_some(), start == self.started)
+            || other(self.ranks.is_some(), ranks == self.ranks)
+            // While it was down the store forgot the totals; not every engine tells when it started.
+            || (self.failures > 0 && totals.iter().any(fell));
+        (self.started, self.ranks, self.totals) = (start, ranks, totals);
     }
 
     /// Histograms are kept once a second at most: between two full scrapes only levels and counters are read.

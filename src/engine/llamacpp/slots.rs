@@ -16,7 +16,6 @@ pub(super) struct Slot {
     #[serde(default, deserialize_with = "task")]
     id_task: Option<u64>,
     n_prompt_tokens: Option<f64>,
-    pub(super) n_prompt_tokens_processed: Option<f64>,
     next_token: Option<Next>,
 }
 
