@@ -3,13 +3,18 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use warptop::app::View;
-use warptop::store::{Data, Store};
+use warptop::engine::{self, Answers, Memory};
+use warptop::model::{Batch, FactKey, SourceId, SourceState, Subject};
+use warptop::store::{Data, Retention, Store};
 use warptop::ui::pane::{Context, Pane, PaneSpec};
 use warptop::ui::panes::PANES;
 use warptop::ui::theme::{Charset, Depth, Theme};
@@ -206,6 +211,42 @@ mod faulty {
         }))
     });
     pub(super) const FAULTLESS: PaneSpec = spec("faultless", || Box::new(Faulty(|_, _| {})));
+}
+
+/// What an engine does not expose has words of its own, with the engine's name and what would help.
+#[test]
+fn no_figure_of_an_engine_is_just_missing() {
+    let (mut engines, mut faults) = (BTreeSet::new(), Vec::new());
+    for dir in ["assets/metrics", "assets/metrics/assembled"] {
+        for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(dir)).unwrap() {
+            let path = entry.unwrap().path();
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            let known = engine::fingerprints().find_map(|asked| Some((asked, engine::detect(asked, &text)?)));
+            let Some((asked, adapter)) = known else { continue };
+            let store = Store::new(Retention::HOUR);
+            let mut memory = Memory::default();
+            for ago in (0..20).rev() {
+                let mut batch = Batch::new(SourceId::Engine(0), common::END - ago * 1000, 3500);
+                batch.fact(Subject::Engine(0), FactKey::Kind, adapter.spec().id);
+                batch.fact(Subject::Engine(0), FactKey::Name, &format!("{} :8000", adapter.spec().name));
+                batch.state = Some(SourceState::Ok);
+                adapter.translate(Answers::new(&[(asked, &text)]), 0, &mut memory, &mut batch);
+                store.push(&batch);
+            }
+            let area = Rect::new(0, 0, 140, 40);
+            for spec in PANES.iter().filter(|spec| ["latency", "queue_kv", "kv", "concurrency"].contains(&spec.id)) {
+                let mut buf = Buffer::empty(area);
+                let title = common::render::draw(spec, &store, &common::render::view(), Theme::FULL, area, &mut buf);
+                let drawn: String = buf.content.iter().map(Cell::symbol).collect();
+                let at = format!("{} of {}: {title}\n{drawn}", spec.id, path.display());
+                let bare = ["n/a", "by this engine"].iter().any(|words| drawn.contains(words) || title.contains(words));
+                faults.extend(bare.then_some(at));
+            }
+            engines.insert(adapter.spec().id);
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert_eq!(engines.len(), engine::ADAPTERS.len(), "{engines:?}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::derive::energy::{Energy, NoEnergy, energy};
 use crate::derive::exposed::rate;
 use crate::derive::kv::{Buffers, Kv, kv};
 use crate::derive::queue::{Drain, Lora, Queue, lora, queue};
-use crate::model::{FactKey, Metric, Reading, Subject, Unit};
+use crate::model::{FactKey, Metric, Reading, Subject, Unit, Why};
 use crate::store::{Bin, Data, Window};
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::put;
@@ -199,8 +199,9 @@ impl QueueKv {
         self.title.clear();
         let title = &mut self.title;
         let (Reading::Value(running), Reading::Value(waiting)) = (now.queue.running, now.queue.waiting) else {
-            let why = now.queue.running.why().or(now.queue.waiting.why());
-            let metric = Metric::RequestsRunning;
+            let running = now.queue.running.why();
+            let why = running.or(now.queue.waiting.why());
+            let metric = if running.is_some() { Metric::RequestsRunning } else { Metric::RequestsWaiting };
             // Writing to a String never fails.
             let _ = match why {
                 Some(why) => write!(title, "queue: {}", Lack { kind: &self.names.kind, metric, why }),
@@ -246,8 +247,18 @@ fn draw_head(buf: &mut Buffer, area: Rect, theme: Theme, queue: &Queue) {
     let (block, line) = if theme.unicode() { ("█ ", "─ ") } else { ("# ", "- ") };
     let area_style = theme.colour(Role::Area).map_or(dim, |c| Style::new().fg(c));
     let mut row = Row::new(buf, area);
-    let running = [(text, format_args!("{}", Whole(queue.running))), (dim, format_args!(" running"))];
-    row.part(&[(area_style, format_args!("{block}"))]).part(&running);
+    // Why one is missing, and what would help, is in the title.
+    let figure = |row: &mut Row<'_>, reading: Reading, name: &str| {
+        match reading {
+            Reading::Value(_) => {
+                row.part(&[(text, format_args!("{}", Whole(reading))), (dim, format_args!(" {name}"))])
+            }
+            Reading::Missing(Why::Unsupported) => row.part(&[(dim, format_args!("{name} not exposed"))]),
+            Reading::Missing(why) => row.part(&[(dim, format_args!("{name}: {}", notice::words(why)))]),
+        };
+    };
+    row.part(&[(area_style, format_args!("{block}"))]);
+    figure(&mut row, queue.running, "running");
     let of = |row: &mut Row<'_>, cap: Reading| {
         if cap.value().is_some() {
             row.part(&[(dim, format_args!(" of {}", Whole(cap)))]);
@@ -255,8 +266,8 @@ fn draw_head(buf: &mut Buffer, area: Rect, theme: Theme, queue: &Queue) {
     };
     of(&mut row, queue.running_cap);
     row.gap(2);
-    let waiting = [(text, format_args!("{}", Whole(queue.waiting))), (dim, format_args!(" waiting"))];
-    row.part(&[(theme.style(Role::Line), format_args!("{line}"))]).part(&waiting);
+    row.part(&[(theme.style(Role::Line), format_args!("{line}"))]);
+    figure(&mut row, queue.waiting, "waiting");
     of(&mut row, queue.waiting_cap);
     row.part(&[(dim, format_args!("{}", Reasons(queue)))]);
     let style = if queue.drain == Drain::Never { theme.style(Role::Warn) } else { text };
