@@ -46,7 +46,7 @@ actions! {
     "What is shown" {
         NextGpu [Char('g')] "g" "" "Next GPU.";
         PreviousGpu [Char('G')] "G" "" "Previous GPU.";
-        NextEngine [Char('e')] "e" "" "Next engine.";
+        NextEngine [Char('e')] "e" "" "Next engine; several are listed below the host's line.";
         PreviousEngine [Char('E')] "E" "" "Previous engine.";
         NextMetric [Char('m')] "m" "metric" "Next latency that the engine exposes: TTFT, ITL, TPOT, E2E, queue, prefill, decode.";
         PreviousMetric [Char('M')] "M" "" "The latency before.";

@@ -12,6 +12,7 @@
 //! | its bound | R · (B − 1) ÷ A | certain: a last block holds at least one token |
 //! | cached C, free F | counted; one of them also as T − A − reserved − the other | exact |
 //! | reserved | counted: set aside for what running requests may still generate | exact |
+//! | reserved, by TGI and LoRAX | A − L: they hold prompt and longest output from admission on | estimate |
 //! | idle | (T − A − reserved) ÷ T: C and F together | exact |
 //! | idle slots | slots − R | exact |
 //! | sharing × | counted L ÷ A, else R · (mean prompt + ½ mean output) ÷ A, at most 1 ÷ (1 − prefix hits); not below 1 | exact; estimate |
@@ -95,6 +96,10 @@ pub struct Kv {
     pub free_tokens: Reading,
     /// Tokens set aside for what running requests may still generate.
     pub reserved_tokens: Reading,
+    /// How `reserved_tokens` was come by.
+    pub reserved_is: Basis,
+    /// Whether what is reserved is a part of what is held, rather than on top of it.
+    pub reserved_in_held: bool,
     /// Cached and free tokens together.
     pub idle_tokens: Reading,
     /// Share of the pool no live request holds or has set aside, %.
@@ -182,6 +187,8 @@ pub fn kv(data: &Data, engine: u8, window: Window, buffers: &mut Buffers) -> Kv 
 #[derive(Clone, Copy)]
 struct Levels {
     layout: Option<Layout>,
+    /// Whether a request holds its longest output from admission on.
+    reserves_all: bool,
     usage_pct: Reading,
     pool_tokens: Reading,
     block: Reading,
@@ -200,8 +207,10 @@ struct Levels {
 impl Levels {
     fn read(data: &Data, engine: u8, at: Time) -> Self {
         let latest = |metric| level(data, engine, metric, at);
+        let kind = data.fact(Subject::Engine(engine), FactKey::Kind, at);
         Self {
             layout: Layout::of(data, engine, at),
+            reserves_all: matches!(kind, Some("tgi" | "lorax")),
             usage_pct: latest(Metric::KvUsage),
             pool_tokens: latest(Metric::KvPoolTokens),
             block: latest(Metric::KvBlockSize),
@@ -223,8 +232,10 @@ impl Levels {
         let (pool, held) = (self.pool_tokens, self.held());
         let (live_tokens, live_tokens_is) = self.live(held, mean_length);
         let (tail_tokens, most_empty) = self.tail(held, live_tokens, live_tokens_is);
-        let reserved = self.reserved.value().unwrap_or(0.0);
-        let not_held = both(pool, held, |pool, held| (pool - held - reserved).max(0.0));
+        let on_top = self.reserved.value().unwrap_or(0.0);
+        let not_held = both(pool, held, |pool, held| (pool - held - on_top).max(0.0));
+        let reserved_in_held = self.reserves_all && self.reserved.value().is_none();
+        let within = both(held, live_tokens, |held, live| (held - live).max(0.0));
         let rest = |other: Reading| both(not_held, other, |all, other| (all - other).max(0.0));
         let idle_tokens = or(not_held, both(self.cached, self.free, |cached, free| cached + free));
         let usage_pct = or(self.usage_pct, share(held, pool));
@@ -243,7 +254,9 @@ impl Levels {
             tail_waste_max_pct: share(most_empty, held),
             cached_tokens: or(self.cached, rest(self.free)),
             free_tokens: or(self.free, rest(self.cached)),
-            reserved_tokens: self.reserved,
+            reserved_tokens: if reserved_in_held { within } else { self.reserved },
+            reserved_is: if reserved_in_held { live_tokens_is } else { Basis::Exact },
+            reserved_in_held,
             idle_tokens,
             idle_pct: or(share(idle_tokens, pool), usage_pct.map(|usage| 100.0 - usage)),
             slots,

@@ -5,6 +5,7 @@
 //! judged from; where there is nothing to judge from there is no signal, rather than an "ok".
 
 mod kv_overprovision;
+mod kv_waste;
 mod page_faults;
 mod preemptions;
 mod queue;
@@ -68,6 +69,7 @@ pub const SIGNALS: &[Detector] = &[
     queue::DETECTOR,
     preemptions::DETECTOR,
     kv_overprovision::DETECTOR,
+    kv_waste::DETECTOR,
     wall::DETECTOR,
     page_faults::DETECTOR,
 ];
@@ -225,6 +227,52 @@ mod tests {
         for kind in [Some("triton"), None] {
             assert!(of(kind).contains("running requests or on tokens a step holds"), "{}", of(kind));
         }
+    }
+
+    #[test]
+    fn a_queue_at_the_limit_of_running_requests_says_so_and_how_long_it_takes() {
+        let signal = judge(
+            "queue",
+            &store(|s, batch| {
+                batch.fact(Subject::Engine(0), FactKey::Kind, "vllm");
+                batch.push(Subject::Engine(0), Metric::RequestsWaiting, 40.0);
+                batch.push(Subject::Engine(0), Metric::RequestsRunning, 64.0);
+                batch.push(Subject::Engine(0), Metric::RequestsCap, 64.0);
+                batch.push(Subject::Engine(0), Metric::RequestsFinished, 2.0 * f64::from(s));
+                batch.push(Subject::Engine(0), Metric::KvUsage, 20.0);
+            }),
+        )
+        .unwrap();
+        let expected = "40 wait, 64 of 64 run, drains in 20 s; some waited in 100 % of the window; KV 20 %";
+        assert_eq!(signal.evidence, [expected]);
+        assert!(signal.advice.contains("As many run as the engine allows"), "{signal:?}");
+        assert!(signal.advice.contains("(--max-num-seqs)"), "{signal:?}");
+    }
+
+    #[test]
+    fn memory_held_and_not_used_is_watched_where_it_matters() {
+        let waste = |kind: &'static str, layout: &'static str, live: f64, held: f64| {
+            judge(
+                "kv_waste",
+                &store(move |_, batch| {
+                    batch.fact(Subject::Engine(0), FactKey::Kind, kind);
+                    batch.fact(Subject::Engine(0), FactKey::KvLayout, layout);
+                    batch.push(Subject::Engine(0), Metric::KvPoolTokens, 32_768.0);
+                    batch.push(Subject::Engine(0), Metric::KvHeldTokens, held);
+                    batch.push(Subject::Engine(0), Metric::KvLiveTokens, live);
+                }),
+            )
+            .unwrap()
+        };
+        let slots = waste("llama.cpp", "slots", 8000.0, 24_576.0);
+        assert_eq!((slots.level, slots.evidence.len()), (Level::Watch, 1));
+        assert!(slots.evidence[0].starts_with("67.4 % of what requests hold is empty; they hold 75 %"), "{slots:?}");
+        assert!(slots.advice.contains("--kv-unified") && slots.advice.contains("(--parallel)"), "{slots:?}");
+        assert_eq!(waste("llama.cpp", "slots", 500.0, 2048.0).level, Level::Ok, "most of the pool is idle");
+        assert!(waste("vllm", "paged", 17_000.0, 32_000.0).advice.contains("block size"));
+        assert_eq!(waste("vllm", "paged", 31_000.0, 32_000.0).level, Level::Ok);
+        let reserved = waste("tgi", "paged", 8000.0, 24_576.0);
+        assert!(reserved.evidence[0].contains("reserved for output") && reserved.advice.contains("max_new_tokens"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use crate::derive::queue::{Drain, queue};
 use crate::engine::Setting;
 use crate::model::{Metric, Reading, Subject};
 use crate::store::{Bin, Data, Window};
@@ -41,33 +42,72 @@ fn of_engine(data: &Data, engine: u8, window: Window) -> Option<Finding> {
     if waiting == 0.0 && queued == 0 {
         return Some(Finding { level: Level::Ok, evidence: format!("{label}nobody waits"), advice: Cow::Borrowed("") });
     }
-    let running = figure(data.latest(subject, Metric::RequestsRunning, window.end).reading);
+    let queue = queue(data, engine, window);
+    let running = figure(queue.running);
+    let cap = queue.running_cap.value().map_or_else(String::new, |cap| format!(" of {cap:.0}"));
     let kv = data.latest(subject, Metric::KvUsage, window.end).reading;
     let evidence = format!(
-        "{label}{waiting:.0} wait, {running} run; some waited in {:.0} % of the window; KV {} %",
+        "{label}{waiting:.0} wait, {running}{cap} run{}; some waited in {:.0} % of the window; KV {} %",
+        drains(queue.drain),
         share * 100.0,
         figure(kv)
     );
     let full = matches!(kv, Reading::Value(usage) if usage >= KV_FULL);
     let lasts = waiting > 0.0 && share >= LASTING;
-    let (level, advice) = match (lasts, full) {
-        (false, _) => (Level::Watch, Cow::Borrowed(PASSING)),
-        (true, full) => (Level::Act, lasting(full, |setting| flag(data, engine, window.end, setting)).into()),
+    let at_cap = queue.running.value().zip(queue.running_cap.value()).is_some_and(|(running, cap)| running >= cap);
+    let limit = if full {
+        Limit::Memory
+    } else if at_cap {
+        Limit::Running
+    } else {
+        Limit::Unknown
+    };
+    let (level, advice) = if lasts {
+        (Level::Act, lasting(limit, |setting| flag(data, engine, window.end, setting)).into())
+    } else {
+        (Level::Watch, Cow::Borrowed(PASSING))
     };
     Some(Finding { level, evidence, advice })
 }
 
-/// What helps when requests wait all the time, with the engine's own names for it.
-fn lasting(full: bool, flag: impl Fn(Setting) -> String) -> String {
-    if full {
-        let (memory, kind) = (flag(Setting::KvMemory), flag(Setting::KvType));
-        return format!(
-            "Requests wait for KV blocks: give the pool more memory{memory}, quantise the KV cache{kind}, or add a replica."
-        );
+/// ", drains in 20 s".
+fn drains(drain: Drain) -> String {
+    match drain {
+        Drain::In(seconds) => format!(", drains in {seconds:.0} s"),
+        Drain::Never => ", none finishes".to_owned(),
+        Drain::Empty | Drain::Unknown(_) => String::new(),
     }
+}
+
+/// What keeps requests from being let in.
+#[derive(Clone, Copy)]
+enum Limit {
+    /// No KV blocks are left.
+    Memory,
+    /// As many run as the engine allows.
+    Running,
+    /// Neither, or the limit is not known.
+    Unknown,
+}
+
+/// What helps when requests wait all the time, with the engine's own names for it.
+fn lasting(limit: Limit, flag: impl Fn(Setting) -> String) -> String {
     let (running, step) = (flag(Setting::Running), flag(Setting::StepTokens));
-    format!(
-        "Requests wait although KV blocks are free: the limit on running requests{running} or on tokens a step{step} \
-         holds them back, or the engine is at its compute ceiling."
-    )
+    match limit {
+        Limit::Memory => {
+            let (memory, kind) = (flag(Setting::KvMemory), flag(Setting::KvType));
+            format!(
+                "Requests wait for KV blocks: give the pool more memory{memory}, quantise the KV cache{kind}, or add a \
+                 replica."
+            )
+        }
+        Limit::Running => format!(
+            "As many run as the engine allows: raise the limit on running requests{running} as long as memory and the \
+             latency of each allow it, or add a replica."
+        ),
+        Limit::Unknown => format!(
+            "Requests wait although KV blocks are free: the limit on running requests{running} or on tokens a step{step} \
+             holds them back, or the engine is at its compute ceiling."
+        ),
+    }
 }

@@ -24,8 +24,12 @@ impl Basis {
 /// A figure that may be an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
-    /// Live tokens, and the tail that follows from them.
+    /// Live tokens from whole blocks, and the tail that follows from them.
     Live,
+    /// Live tokens from the lengths of requests, and what is reserved that follows from them.
+    LiveByLength,
+    /// Live tokens of requests that share blocks.
+    LiveShared,
     /// Cached and free tokens, where they are not told apart.
     Cached,
     /// Tokens computed again.
@@ -40,7 +44,7 @@ impl Figure {
     /// Its name in the snapshot.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Live => "live_tokens",
+            Self::Live | Self::LiveByLength | Self::LiveShared => "live_tokens",
             Self::Cached => "cached_tokens",
             Self::Recompute => "recomputed_tokens_per_s",
             Self::Sharing => "sharing_x",
@@ -52,6 +56,7 @@ impl Figure {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Live => "live and tail",
+            Self::LiveByLength | Self::LiveShared => "live",
             Self::Cached => "cached",
             Self::Recompute => "recomputed",
             Self::Sharing => "sharing",
@@ -63,9 +68,10 @@ impl Figure {
     pub const fn assumes(self) -> &'static str {
         match self {
             Self::Live => "the last block of a request is half empty on average",
+            Self::LiveShared => "blocks that requests share are full",
             Self::Cached => "cached blocks that nobody uses are counted as free",
             Self::Recompute => "preempted requests have the mean prompt and half the mean output",
-            Self::Sharing => "running requests have the mean prompt and half the mean output",
+            Self::LiveByLength | Self::Sharing => "running requests have the mean prompt and half the mean output",
             Self::Overprovision => "long prompts go with long outputs",
         }
     }
@@ -75,9 +81,11 @@ impl Figure {
         match (self, kind) {
             (Self::Live | Self::Sharing, "vllm") => "vLLM has no gauge of live tokens; vllm#57336 proposes one",
             (Self::Live | Self::Sharing, "sglang") => {
-                "SGLang tells the lengths of its decode batch in decode_sum_seq_lens"
+                "SGLang counts the lengths of its decode batch only (decode_sum_seq_lens), not those in prefill"
             }
-            (Self::Live | Self::Sharing, _) => "a gauge of live tokens; this engine counts blocks",
+            (Self::Live | Self::LiveByLength | Self::LiveShared | Self::Sharing, _) => {
+                "a gauge of the tokens that hold state, each counted once"
+            }
             (Self::Cached, "vllm") => "vLLM would have to count cached blocks apart from free ones (vllm#33435)",
             (Self::Cached, _) => "a gauge of cached tokens that no request holds",
             (Self::Recompute, _) => {
@@ -92,11 +100,15 @@ impl Kv {
     /// The figures that are estimates or not told apart, in the order in which they are shown.
     pub fn estimates(&self) -> impl Iterator<Item = Figure> {
         let live = self.live_tokens.value().is_some() && self.live_tokens_is == Basis::Estimate;
+        let shared = self.sharing_is == Basis::Exact && self.sharing_x.value().is_some_and(|x| x > 1.0);
+        let by_block = self.tail_tokens.value().is_some();
         let cached = self.idle_tokens.value().is_some() && self.cached_tokens.value().is_none();
         let recompute = self.recomputed_per_s.value().is_some() && self.recomputed_is == Basis::Estimate;
         let sharing = self.sharing_x.value().is_some_and(|x| x > 1.0) && self.sharing_is == Basis::Estimate;
         let all = [
-            (live, Figure::Live),
+            (live && shared, Figure::LiveShared),
+            (live && !shared && by_block, Figure::Live),
+            (live && !shared && !by_block, Figure::LiveByLength),
             (cached, Figure::Cached),
             (recompute, Figure::Recompute),
             (sharing, Figure::Sharing),

@@ -9,6 +9,7 @@ const NONE: Reading = Reading::Missing(Why::Unsupported);
 fn levels(usage_pct: f64, pool: f64, running: f64) -> Levels {
     Levels {
         layout: None,
+        reserves_all: false,
         usage_pct: usage_pct.into(),
         pool_tokens: pool.into(),
         block: 16.0.into(),
@@ -169,6 +170,7 @@ fn a_shared_prompt_is_no_negative_waste() {
     near(counted.sharing_x, 3.02, 0.01);
     assert_eq!((counted.tail_tokens, counted.sharing_is), (Reading::Value(0.0), Basis::Exact));
     near(counted.live_tokens, 31_744.0, 0.01);
+    assert!(counted.estimates().any(|figure| figure == Figure::LiveShared));
     let alone = split(levels(6016.0 / 500.0, 800_000.0, 64.0), Reading::Value(1400.0));
     assert_eq!(alone.sharing_x, Reading::Value(1.0), "shorter than what they hold is no sharing");
 }
@@ -254,6 +256,25 @@ fn cached_free_and_reserved_are_kept_apart() {
     assert_eq!((kv.cached_tokens, kv.free_tokens), (NONE, NONE), "which of the two it is, nobody says");
     let one_known = split(Levels { free: 20_000.0.into(), cached: NONE, ..sglang }, UNKNOWN);
     assert_eq!(one_known.cached_tokens, 50_000.0.into());
+}
+
+/// TGI: 50 requests hold 600 + 1400 tokens each from admission on, and have 600 + 200 on average.
+#[test]
+fn what_is_held_from_admission_on_is_reserved_and_no_tail() {
+    let tgi = Levels {
+        reserves_all: true,
+        held: 100_000.0.into(),
+        block: NONE,
+        usage_pct: NONE,
+        ..levels(0.0, 160_000.0, 50.0)
+    };
+    let kv = split(tgi, Reading::Value(800.0));
+    assert_eq!((kv.live_tokens, kv.live_tokens_is), (40_000.0.into(), Basis::Estimate));
+    assert_eq!((kv.reserved_tokens, kv.reserved_is), (60_000.0.into(), Basis::Estimate));
+    assert_eq!((kv.tail_tokens, kv.idle_tokens), (NONE, 60_000.0.into()));
+    assert!(kv.reserved_in_held && kv.estimates().any(|figure| figure == Figure::LiveByLength));
+    let counted = split(Levels { reserved: 5.0.into(), ..tgi }, Reading::Value(800.0));
+    assert_eq!((counted.reserved_tokens, counted.reserved_in_held), (5.0.into(), false));
 }
 
 #[test]

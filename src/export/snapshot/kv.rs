@@ -30,6 +30,7 @@ pub(super) struct Kv {
     cached_tokens: Option<u64>,
     free_tokens: Option<u64>,
     reserved_tokens: Option<u64>,
+    reserved_is: Option<&'static str>,
     idle_tokens: Option<u64>,
     slots: Option<u64>,
     idle_slots: Option<u64>,
@@ -103,6 +104,7 @@ pub(super) fn kv(data: &Data, engine: u8, window: Window, prefix: &str, gaps: &m
         cached_tokens: gaps.whole_of("cached_tokens", Metric::KvCachedTokens, kv.cached_tokens),
         free_tokens: gaps.whole_of("free_tokens", Metric::KvFreeTokens, kv.free_tokens),
         reserved_tokens: gaps.whole_of("reserved_tokens", Metric::KvReservedTokens, kv.reserved_tokens),
+        reserved_is: basis("reserved_is", kv.reserved_tokens, kv.reserved_is, gaps),
         idle_tokens: gaps.whole_of("idle_tokens", Metric::KvUsage, kv.idle_tokens),
         slots: slots("slots", &kv, kv.slots, gaps),
         idle_slots: slots("idle_slots", &kv, kv.idle_slots, gaps),
@@ -137,15 +139,11 @@ fn layout(kv: &kv::Kv, gaps: &mut Gaps) -> Option<&'static str> {
 
 /// Only some engines have slots at all.
 fn slots(key: &str, kv: &kv::Kv, reading: Reading, gaps: &mut Gaps) -> Option<u64> {
-    if matches!(kv.layout, Some(kv::Layout::Slots | kv::Layout::Unified)) {
-        return gaps.whole_of(key, Metric::RequestsCap, reading);
+    if kv.layout == Some(kv::Layout::Paged) {
+        gaps.row(key, Why::Unsupported, Some("it gives KV memory out in blocks, not in slots".to_owned()));
+        return None;
     }
-    gaps.row(
-        key,
-        reading.why().unwrap_or(Why::Unsupported),
-        Some("it does not give KV memory out in slots".to_owned()),
-    );
-    None
+    gaps.whole_of(key, Metric::KvPoolTokens, reading)
 }
 
 fn bytes_from(data: &Data, engine: u8, kv: &kv::Kv, window: Window, gaps: &mut Gaps) -> Option<String> {

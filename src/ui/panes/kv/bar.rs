@@ -64,10 +64,12 @@ impl Bar {
         let tail = kv.tail_waste_pct.value().map_or(0.0, |share| held * share / 100.0);
         let pool = kv.pool_tokens.value().filter(|pool| *pool > 0.0);
         let of_pool = |tokens: Reading| tokens.value().zip(pool).map_or(0.0, |(tokens, pool)| tokens / pool);
+        let reserved = of_pool(kv.reserved_tokens);
+        let live = held - tail - if kv.reserved_in_held { reserved } else { 0.0 };
         Some(Self([
-            (Part::Live, held - tail),
+            (Part::Live, live),
             (Part::Tail, tail),
-            (Part::Reserved, of_pool(kv.reserved_tokens)),
+            (Part::Reserved, reserved),
             (Part::Cached, of_pool(kv.cached_tokens)),
         ]))
     }

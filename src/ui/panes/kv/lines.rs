@@ -41,7 +41,8 @@ pub(in crate::ui::panes) fn split(flow: &mut Flow<'_>, theme: Theme, kv: &Kv) {
     {
         if tokens.value().is_some_and(|tokens| tokens > 0.0) {
             let (style, mark) = mark(part);
-            let value = format_args!("{}", Number(tokens));
+            let estimate = part == Part::Reserved && kv.reserved_is == Basis::Estimate;
+            let value = format_args!("{}{}", Tilde(estimate), Number(tokens));
             flow.gap(2).part(&[(style, format_args!("{mark} ")), (dim, format_args!("{name} ")), (text, value)]);
         }
     }

@@ -30,7 +30,12 @@ fn rows(kv: &Kv) -> [Row; 5] {
     [
         Row { part: Part::Live, name: "live", tokens: kv.live_tokens, estimate },
         Row { part: Part::Tail, name: tail, tokens: kv.tail_tokens, estimate },
-        Row { part: Part::Reserved, name: "reserved", tokens: kv.reserved_tokens, estimate: false },
+        Row {
+            part: Part::Reserved,
+            name: "reserved",
+            tokens: kv.reserved_tokens,
+            estimate: kv.reserved_is == Basis::Estimate,
+        },
         Row { part: Part::Cached, name: "cached", tokens: kv.cached_tokens, estimate: false },
         Row { part: Part::Free, name: free, tokens, estimate: false },
     ]
@@ -40,7 +45,8 @@ fn rows(kv: &Kv) -> [Row; 5] {
 pub(super) fn write(flow: &mut Flow<'_>, theme: Theme, kv: &Kv, kind: &str) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     for Row { part, name, tokens, estimate } in rows(kv) {
-        if tokens.value().is_none() {
+        // That an engine sets nothing aside is no news.
+        if tokens.value().is_none() || part == Part::Reserved && tokens == Reading::Value(0.0) {
             continue;
         }
         let tilde = Tilde(estimate);
