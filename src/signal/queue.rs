@@ -73,6 +73,7 @@ fn of_engine(data: &Data, engine: u8, window: Window) -> Option<Finding> {
 /// ", drains in 20 s".
 fn drains(drain: Drain) -> String {
     match drain {
+        Drain::In(seconds) if seconds < 9.95 => format!(", drains in {seconds:.1} s"),
         Drain::In(seconds) => format!(", drains in {seconds:.0} s"),
         Drain::Never => ", none finishes".to_owned(),
         Drain::Empty | Drain::Unknown(_) => String::new(),
