@@ -8,6 +8,8 @@
 //! never spread. Cells are gated: P99 from 368 observations on, else P95 from 72 on, else only n
 //! ([`enough`]). What a histogram counts when a request ends (E2E, TPOT) was shaped by the concurrency
 //! of the whole request: up to one E2E before.
+//! Where clients march in step, requests end in the seconds in which the number running
+//! dips: those are mixed, so a row with many mixed beside it knows only what was observed while it stood still.
 //!
 //! Between measured P99s a value may be interpolated, bilinear in log latency over time and log2
 //! concurrency ([`Map::between`]). That is no measurement, and a blend of P99s is not the P99 of the
