@@ -25,7 +25,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::model::{Metric, Subject, Time};
-use crate::store::{Data, HistogramSeries, HistogramWindow, Interval, Series, Window};
+use crate::store::{Data, HistogramSeries, HistogramWindow, Interval, MOST_PARTS, Series, Window};
 
 use super::latency::LogAxis;
 use super::quantile::{Quantile, enough, quantile};
@@ -240,7 +240,7 @@ impl Map {
         let mut pieces = pieces.skip_while(|p| slot_of(p.interval.to) < *slots.start()).peekable();
         for slot in slots.clone() {
             let mut column = Column { slot, ..Column::default() };
-            self.rows.iter_mut().for_each(|row| clear(row, &self.edges));
+            self.rows.iter_mut().for_each(|row| row.clear(&self.edges));
             while let Some(piece) = pieces.next_if(|p| slot_of(p.interval.to) <= slot) {
                 self.add(&mut column, &piece);
             }
@@ -259,7 +259,7 @@ impl Map {
         };
         let n: u64 = counts.iter().map(|&n| u64::from(n)).sum();
         match piece.level {
-            Level::Row(row) if row < ROWS => merge(&mut self.rows[row], &piece.interval, counts),
+            Level::Row(row) if row < ROWS => self.rows[row].add(&piece.interval, part_of(piece.interval.to)),
             Level::Idle if n == 0 => column.idle = true,
             // What came and went between two idle readings did not run at none.
             Level::Idle | Level::Moved => column.mixed += n,
@@ -365,20 +365,9 @@ fn lost(series: &HistogramSeries, levels: Option<&Series>) -> Option<Window> {
     (start < end).then_some(Window { start, end })
 }
 
-fn clear(window: &mut HistogramWindow, edges: &Arc<[f64]>) {
-    window.edges = Arc::clone(edges);
-    window.counts.clear();
-    window.counts.resize(edges.len() + 1, 0);
-    (window.n, window.sum, window.covered, window.gaps) = (0, Some(0.0), None, false);
-}
-
-fn merge(window: &mut HistogramWindow, interval: &Interval<'_>, counts: &[u32]) {
-    for (total, &count) in window.counts.iter_mut().zip(counts) {
-        *total += u64::from(count);
-        window.n += u64::from(count);
-    }
-    window.sum = window.sum.zip(interval.sum).map(|(a, b)| a + b);
-    window.covered = Some((window.covered.map_or(interval.from, |c| c.0), interval.to));
+/// Which of a column's parts of equal length holds a moment: as many as a window is kept in.
+const fn part_of(at: Time) -> usize {
+    ((at.0.saturating_sub(1) % COLUMN_MS) * MOST_PARTS as u64 / COLUMN_MS) as usize
 }
 
 /// The highest quantile that a row's observations allow.

@@ -89,22 +89,23 @@ pub const MOST_PARTS: usize = 64;
 pub struct Parts {
     counts: Vec<u64>,
     sums: Vec<f64>,
+    /// Number of the last one.
+    last: Option<usize>,
 }
 
 impl Parts {
     fn clear(&mut self) {
         self.counts.clear();
         self.sums.clear();
+        self.last = None;
     }
 
-    /// Begins a part without observations.
-    fn begin(&mut self, buckets: usize) {
-        self.counts.resize(self.counts.len() + buckets, 0);
-        self.sums.push(0.0);
-    }
-
-    /// Adds an interval to the last part.
-    fn add(&mut self, counts: &[u32], sum: f64) {
+    /// Adds an interval to the last part, or to a new one if that has another number.
+    fn add(&mut self, part: usize, counts: &[u32], sum: f64) {
+        if self.last.replace(part) != Some(part) {
+            self.counts.resize(self.counts.len() + counts.len(), 0);
+            self.sums.push(0.0);
+        }
         let last = self.counts.len() - counts.len().min(self.counts.len());
         for (total, &count) in self.counts[last..].iter_mut().zip(counts) {
             *total += u64::from(count);
@@ -143,6 +144,38 @@ pub struct HistogramWindow {
     pub gaps: bool,
     /// What it was added up from; empty where an interval gives no sum.
     pub parts: Parts,
+}
+
+impl HistogramWindow {
+    /// Empties it, for intervals on these edges.
+    pub fn clear(&mut self, edges: &Arc<[f64]>) {
+        self.edges = Arc::clone(edges);
+        self.counts.clear();
+        self.counts.resize(edges.len() + 1, 0);
+        (self.n, self.sum, self.covered, self.gaps) = (0, Some(0.0), None, false);
+        self.parts.clear();
+    }
+
+    /// Adds an interval. Neighbours with the same number of their `part` are kept as one; there should be no more than
+    /// [`MOST_PARTS`] of them.
+    pub fn add(&mut self, interval: &Interval<'_>, part: usize) {
+        let Some(counts) = interval.counts else {
+            self.gaps = true;
+            return;
+        };
+        let before = self.n;
+        for (total, &count) in self.counts.iter_mut().zip(counts) {
+            *total += u64::from(count);
+            self.n += u64::from(count);
+        }
+        self.covered = Some((self.covered.map_or(interval.from, |c| c.0), interval.to));
+        self.sum = self.sum.zip(interval.sum).map(|(a, b)| a + b);
+        match interval.sum.filter(|_| self.sum.is_some()) {
+            Some(sum) if self.n > before => self.parts.add(part, counts, sum),
+            Some(_) => {}
+            None => self.parts.clear(),
+        }
+    }
 }
 
 /// The history of one histogram.
@@ -300,37 +333,12 @@ impl HistogramSeries {
 
     /// Adds up the window's intervals into `out`, whose buffers are reused.
     pub fn window(&self, window: Window, out: &mut HistogramWindow) {
-        out.edges = Arc::clone(&self.edges);
-        out.counts.clear();
-        out.counts.resize(self.buckets(), 0);
-        (out.n, out.covered, out.gaps) = (0, None, false);
-        out.parts.clear();
+        out.clear(&self.edges);
         let per_part = self.intervals(window).count().div_ceil(MOST_PARTS).max(1);
-        let mut part = None;
-        let mut sum = Some(0.0);
         for (i, interval) in self.intervals(window).enumerate() {
-            let Some(counts) = interval.counts else {
-                out.gaps = true;
-                continue;
-            };
-            let before = out.n;
-            for (total, &count) in out.counts.iter_mut().zip(counts) {
-                *total += u64::from(count);
-                out.n += u64::from(count);
-            }
-            sum = sum.zip(interval.sum).map(|(a, b)| a + b);
-            out.covered = Some((out.covered.map_or(interval.from, |c| c.0), interval.to));
-            if out.n > before {
-                if part.replace(i / per_part) != Some(i / per_part) {
-                    out.parts.begin(counts.len());
-                }
-                out.parts.add(counts, interval.sum.unwrap_or(0.0));
-            }
+            out.add(&interval, i / per_part);
         }
-        out.sum = sum.filter(|_| out.covered.is_some());
-        if out.sum.is_none() {
-            out.parts.clear();
-        }
+        out.sum = out.sum.filter(|_| out.covered.is_some());
     }
 }
 
