@@ -17,11 +17,11 @@ use crate::app::Exit;
 use crate::model::{Clock, SystemClock};
 use crate::recording::{Output, RecordError};
 use crate::runtime::{self, Fault, Inputs, Program, Session, SnapshotError};
-use crate::sampler::Options;
 use crate::sampler::access::{Access, AuthFile, TOKEN_VARIABLE, Token};
 use crate::sampler::engines::Timing;
 use crate::sampler::replay::Input as Recorded;
 use crate::sampler::tls::Authorities;
+use crate::sampler::{GpuIds, Options};
 use crate::store::Retention;
 use crate::term::{self, caps, input};
 
@@ -103,6 +103,9 @@ struct Sources {
     /// Base URL of a serving engine, e.g. http://127.0.0.1:8000 or https://gateway/llm/a; repeatable
     #[arg(long = "engine", value_name = "URL")]
     engines: Vec<String>,
+    /// Base URL of a DCGM exporter, for GPUs whose driver gives no activity; found on this host when left out
+    #[arg(long, value_name = "URL")]
+    dcgm: Option<String>,
     /// Do not look for engines on this host
     #[arg(long)]
     no_discover: bool,
@@ -160,6 +163,8 @@ impl Sources {
         Ok(Options {
             engine_urls: self.engines.clone(),
             discover: !self.no_discover,
+            dcgm_url: self.dcgm.clone(),
+            gpu_ids: GpuIds::default(),
             access: Access { token, file: self.engine_auth.clone().unwrap_or_default() },
             authorities: self.engine_ca.clone().unwrap_or_default(),
             timing: Timing {
@@ -175,6 +180,7 @@ impl Sources {
     fn or(mut self, before: &Self) -> Self {
         self.engines.splice(..0, before.engines.iter().cloned());
         Self {
+            dcgm: self.dcgm.or_else(|| before.dcgm.clone()),
             no_discover: self.no_discover || before.no_discover,
             engine_auth: self.engine_auth.or_else(|| before.engine_auth.clone()),
             engine_ca: self.engine_ca.or_else(|| before.engine_ca.clone()),
@@ -189,6 +195,7 @@ impl Sources {
     fn given(&self) -> Option<&'static str> {
         let given = [
             (!self.engines.is_empty(), "--engine"),
+            (self.dcgm.is_some(), "--dcgm"),
             (self.no_discover, "--no-discover"),
             (self.engine_auth.is_some(), "--engine-auth"),
             (self.engine_ca.is_some(), "--engine-ca"),

@@ -5,12 +5,16 @@
 //! is always for something to happen, never for a time to pass.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail by panicking")]
 
+use std::io::Write;
 use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
+
+mod support;
 
 use nvml_wrapper_sys::bindings as sys;
 use warptop::model::{Batch, Clock, FactKey, Metric, Reading, SourceId, SourceState, Subject, SystemClock, Why};
@@ -81,6 +85,11 @@ impl Run {
     }
 
     fn every(library: &Path, interval_ms: u64) -> Self {
+        Self::with_exporter(library, interval_ms, None)
+    }
+
+    /// With a DCGM exporter at this URL as well.
+    fn with_exporter(library: &Path, interval_ms: u64, dcgm_url: Option<String>) -> Self {
         let store = Arc::new(Store::new(Retention::HOUR));
         let (tap, batches) = sync_channel(10_000);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
@@ -91,9 +100,11 @@ impl Run {
             stop: stop.clone(),
             interval: Duration::from_millis(interval_ms),
         };
-        let options = Options { nvml_library: Some(library.to_owned()), ..Options::default() };
-        let sampler = SAMPLERS.iter().find(|sampler| sampler.id == "nvml").unwrap();
-        (sampler.start)(&context, &options);
+        let options = Options { nvml_library: Some(library.to_owned()), dcgm_url, ..Options::default() };
+        for id in ["nvml", "dcgm"] {
+            let sampler = SAMPLERS.iter().find(|sampler| sampler.id == id).unwrap();
+            (sampler.start)(&context, &options);
+        }
         Self { store, stop, batches, clock }
     }
 
@@ -270,6 +281,61 @@ fn a_gpu_that_offers_nothing_is_shown_as_that() {
     assert_eq!(run.latest(0, Metric::ThrottledPowerCap), Reading::Missing(Why::Unsupported));
     assert_eq!(run.state(), SourceState::Ok);
     assert_eq!(run.store.read().gpus().count(), 2);
+}
+
+/// What an exporter would say about GPUs of these UUIDs: SM active 50 %, 99 W, and how often it was asked.
+fn exporter(uuids: &[&str]) -> (support::Server, Arc<AtomicU32>) {
+    let rows = uuids.iter().enumerate().map(|(i, uuid)| {
+        let labels = format!("{{gpu=\"{i}\",UUID=\"{uuid}\",modelName=\"NVIDIA A100\"}}");
+        format!("DCGM_FI_PROF_SM_ACTIVE{labels} 0.5\nDCGM_FI_DEV_POWER_USAGE{labels} 99\n")
+    });
+    let (body, asked) = (rows.collect::<String>(), Arc::new(AtomicU32::new(0)));
+    let count = Arc::clone(&asked);
+    let server = support::Server::start(move |_, stream| {
+        count.fetch_add(1, Ordering::SeqCst);
+        drop(stream.write_all(&support::http("200 OK", "text/plain", body.as_bytes())));
+    });
+    (server, asked)
+}
+
+#[test]
+fn an_exporter_gives_the_activity_that_the_driver_does_not_and_nothing_else() {
+    let fake = Fake::new(&["NO_GPM"]);
+    let (server, _) = exporter(&["GPU-other", "GPU-fake-0"]);
+    let run = Run::with_exporter(&fake.library, 100, Some(server.url()));
+    run.until("the exporter's value", |data| latest(data, 0, Metric::SmActive) == Reading::Value(50.0));
+    run.until_read(0);
+    let data = run.store.read();
+    assert_eq!(latest(&data, 0, Metric::Power), Reading::Value(641.265), "of the driver");
+    assert_eq!(latest(&data, 1, Metric::SmActive), Reading::Missing(Why::Unsupported), "not in its answer");
+    let fact = |gpu, key| data.fact(Subject::Gpu(gpu), key, data.newest());
+    assert_eq!((fact(0, FactKey::ActivitySource), fact(1, FactKey::ActivitySource)), (Some("dcgm"), Some("time")));
+    assert_eq!(fact(0, FactKey::Name), Some("NVIDIA H200"), "of the driver");
+}
+
+#[test]
+fn where_the_driver_gives_activity_the_exporter_is_left_alone() {
+    let fake = Fake::new(&[]);
+    let (server, asked) = exporter(&["GPU-fake-0", "GPU-fake-1"]);
+    let run = Run::with_exporter(&fake.library, 100, Some(server.url()));
+    run.until_read(1);
+    assert_eq!(run.latest(0, Metric::SmActive), Reading::Value(81.25));
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn without_a_driver_the_exporter_is_the_source_and_its_end_is_a_gap() {
+    let (server, _) = exporter(&["GPU-a", "GPU-b"]);
+    let run = Run::with_exporter(Path::new("/no/such/libnvidia-ml.so.1"), 100, Some(server.url()));
+    run.until("values", |data| latest(data, 1, Metric::Power) == Reading::Value(99.0));
+    let data = run.store.read();
+    assert_eq!(data.gpus().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(data.fact(Subject::Gpu(1), FactKey::Name, data.newest()), Some("NVIDIA A100"));
+    drop(data);
+    drop(server);
+    run.until("a gap", |data| latest(data, 1, Metric::Power) == Reading::Missing(Why::Failed));
+    let state = run.store.read().source(SourceId::Dcgm).map(|source| source.state_at(run.clock.now()).clone());
+    assert!(state.is_some_and(|state| state.why().contains("connection refused")));
 }
 
 #[test]

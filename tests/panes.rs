@@ -172,6 +172,19 @@ fn looks_when_data_are_missing() {
     }
 }
 
+#[test]
+fn looks_when_an_exporter_gives_the_activity() {
+    let store = common::full(1);
+    let mut batch = Batch::new(SourceId::Dcgm, common::END, Batch::FOREVER);
+    batch.fact(Subject::Gpu(0), FactKey::ActivitySource, "dcgm");
+    batch.fact(Subject::Gpu(0), FactKey::ActivityPeriod, "30 s");
+    store.push(&batch);
+    for spec in PANES.iter().filter(|spec| ["gpu_strip", "sm_dram"].contains(&spec.id)) {
+        let name = format!("{}-dcgm", spec.id);
+        insta::assert_snapshot!(name, common::render::snapshot(spec, &store, Theme::FULL, (118, 10)));
+    }
+}
+
 /// Panes with a fault each: conformance must find it.
 mod faulty {
     use super::*;

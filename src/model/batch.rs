@@ -18,6 +18,8 @@ use super::{Metric, Reading, Subject, Time};
 pub enum SourceId {
     /// The NVIDIA driver through NVML.
     Nvml,
+    /// A DCGM exporter.
+    Dcgm,
     /// `/proc` of the machine.
     Host,
     /// `/proc` of single processes.
@@ -34,6 +36,7 @@ impl fmt::Display for SourceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nvml => f.write_str("NVML"),
+            Self::Dcgm => f.write_str("DCGM exporter"),
             Self::Host => f.write_str("host"),
             Self::Process => f.write_str("processes"),
             Self::Engine(i) => write!(f, "engine {i}"),
@@ -123,6 +126,8 @@ pub enum FactKey {
     Name,
     /// GPU: where SM and DRAM activity come from: `gpm`, `dcgm` or `time` (not available).
     ActivitySource,
+    /// GPU: how often `dcgm` has new values, e.g. `30 s`; empty while that is not known.
+    ActivityPeriod,
     /// GPU: where `dram_peak_bytes_per_s` comes from.
     DramPeakSource,
     /// Host: driver version.

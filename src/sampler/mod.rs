@@ -5,11 +5,13 @@
 
 pub mod access;
 mod cost;
+mod dcgm;
 mod discover;
 mod endpoint;
 pub mod engines;
 mod fingerprint;
 mod flaws;
+mod gpu_ids;
 mod host;
 mod nvml;
 mod process;
@@ -24,6 +26,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+pub use gpu_ids::GpuIds;
 
 use crate::model::{Batch, Clock};
 use crate::store::Store;
@@ -119,6 +123,10 @@ pub struct Options {
     pub authorities: tls::Authorities,
     /// Periods and limits of engines.
     pub timing: engines::Timing,
+    /// Base URL of a DCGM exporter.
+    pub dcgm_url: Option<String>,
+    /// Which GPU the driver gives which number.
+    pub gpu_ids: GpuIds,
     /// NVML library to load instead of the system's `libnvidia-ml.so.1`: for tests.
     pub nvml_library: Option<std::path::PathBuf>,
 }
@@ -136,7 +144,8 @@ pub struct Sampler {
 }
 
 /// Every live source.
-pub const SAMPLERS: &[Sampler] = &[nvml::SAMPLER, host::SAMPLER, process::SAMPLER, cost::SAMPLER, engines::SAMPLER];
+pub const SAMPLERS: &[Sampler] =
+    &[nvml::SAMPLER, dcgm::SAMPLER, host::SAMPLER, process::SAMPLER, cost::SAMPLER, engines::SAMPLER];
 
 #[cfg(test)]
 mod tests {

@@ -200,6 +200,7 @@ impl Data {
         for sample in &batch.samples {
             let key = (sample.subject, sample.metric);
             let series = self.series.entry(key).or_insert_with(|| Series::new(sample.metric, epoch));
+            series.by = Some(batch.source);
             match series.push(batch.at, sample.reading, batch.valid_ms, &self.keep) {
                 Pushed::Kept => {}
                 Pushed::Reset => self.note_reset(batch.at, sample.subject),
@@ -258,14 +259,7 @@ impl Data {
 
     /// A source that is down has no current values: each of its series gets a gap.
     fn miss_series(&mut self, batch: &Batch) {
-        let of_source = |subject: Subject| match batch.source {
-            SourceId::Nvml => matches!(subject, Subject::Gpu(_)),
-            SourceId::Engine(i) => subject == Subject::Engine(i),
-            SourceId::Host => subject == Subject::Host,
-            SourceId::App => subject == Subject::App,
-            SourceId::Process | SourceId::Discovery => false,
-        };
-        for (_, series) in self.series.iter_mut().filter(|((subject, _), _)| of_source(*subject)) {
+        for series in self.series.values_mut().filter(|series| series.by == Some(batch.source)) {
             series.miss(batch.at, &self.keep);
         }
     }

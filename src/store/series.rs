@@ -9,7 +9,7 @@ mod total;
 
 use std::collections::VecDeque;
 
-use crate::model::{Batch, Kind, Metric, Reading, Time, Why};
+use crate::model::{Batch, Kind, Metric, Reading, SourceId, Time, Why};
 
 use super::minutes::{Minute, Minutes};
 use super::{Retention, Window, grow, later_epoch};
@@ -88,6 +88,8 @@ pub struct Series {
     /// The newest reading in full precision (a counter's is its rate).
     newest: Option<(Time, Reading)>,
     valid_ms: u32,
+    /// Who wrote last.
+    pub(super) by: Option<SourceId>,
 }
 
 const MISSING_BITS: u32 = 0x7fc0_0000;
@@ -118,6 +120,7 @@ impl Series {
             total: None,
             newest: None,
             valid_ms: 0,
+            by: None,
         }
     }
 

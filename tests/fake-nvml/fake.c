@@ -98,6 +98,7 @@ int nvmlDeviceGetName(Gpu *gpu, char *out, u32 size) {
     snprintf(out, size, gpu->index == 0 ? "NVIDIA H200" : "NVIDIA \033[31mUnheard Of");
     return OK;
 }
+int nvmlDeviceGetUUID(Gpu *gpu, char *out, u32 size) { snprintf(out, size, "GPU-fake-%d", (int)gpu->index); return OK; }
 
 int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *out) {
     while (gpu->index == 1 && control(CONTROL "/hang")) usleep(5000);

@@ -13,6 +13,7 @@ mod places;
 mod scan;
 
 use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,20 @@ pub(super) async fn search(net: Arc<Net>, list: bool) {
         let wait = if search.net.engines() == 0 { timing.search_when_none } else { timing.search };
         tokio::time::sleep(wait).await;
     }
+}
+
+/// Where processes with this name can be asked, for sources other than engines; the likeliest first.
+pub(super) fn places_of_program(name: &str) -> Vec<SocketAddr> {
+    let mut namespaces = Namespaces::default();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok());
+    let named = pids
+        .filter(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name));
+    let mut found = Vec::new();
+    for pid in named {
+        found.extend(places::places_at(pid, None, None, &mut namespaces).list.iter().map(|place| place.at));
+    }
+    found
 }
 
 /// What reads `/proc`; it goes to a thread for that and comes back.

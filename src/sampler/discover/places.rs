@@ -46,7 +46,12 @@ const MOST: usize = 16;
 
 /// Where a process can be asked.
 pub(super) fn places_of(pid: Pid, launch: Launch, words: &[String], namespaces: &mut Namespaces) -> Places {
-    let told = launch::port(launch, words);
+    let usual = (launch.family == Family::Triton).then_some(TRITON_METRICS);
+    places_at(pid, launch::port(launch, words), usual, namespaces)
+}
+
+/// The same for a process that was `told` a port, or has a `usual` one.
+pub(super) fn places_at(pid: Pid, told: Option<u16>, usual: Option<u16>, namespaces: &mut Namespaces) -> Places {
     let seen = sockets_of(pid).and_then(|inodes| {
         if inodes.is_empty() {
             return Some(Places::default());
@@ -57,7 +62,6 @@ pub(super) fn places_of(pid: Pid, launch: Launch, words: &[String], namespaces: 
         let at = told.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         Places { list: at.map(|at| Place { at, how: How::SamePort }).into_iter().collect(), hidden: true, shut: None }
     });
-    let usual = (launch.family == Family::Triton).then_some(TRITON_METRICS);
     let likely = told.or(usual);
     places.list.sort_by_key(|place| (place.how as u8, Some(place.at.port()) != likely, place.at));
     places.list.dedup();

@@ -16,6 +16,7 @@ use nvml_wrapper::sys_exports::field_id;
 
 use crate::model::{Batch, Clock, FactKey, GpuProcess, Metric, Reading, SourceId, Subject, Why, gpu_specs, text};
 
+use super::super::gpu_ids::GpuId;
 use super::gpm::{self, Gpm};
 use super::raw;
 
@@ -100,6 +101,12 @@ impl Gpu {
         let name = device.name().map_or_else(|_| "GPU".to_owned(), |name| text::clean(&name));
         let gpm = device.gpm_support().unwrap_or(false).then(Gpm::default);
         Self { index, name, device, gpm, throttled: THROTTLED, held: 0, health: Health::default() }
+    }
+
+    /// How others name it.
+    pub(super) fn id(&self) -> GpuId {
+        let (uuid, bus) = (self.device.uuid().ok(), self.device.pci_info().ok().map(|pci| pci.bus_id));
+        GpuId { index: self.index, uuid, bus, active: self.gpm.is_some() }
     }
 
     /// What reading it has shown so far.

@@ -13,7 +13,6 @@ mod raw;
 mod session;
 mod watchdog;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,14 +36,14 @@ const RETRY: Duration = Duration::from_secs(10);
 fn start(context: &Context, options: &Options) {
     let heart = Arc::new(Heart::default());
     watchdog::start(context, &heart);
-    let library = options.nvml_library.clone();
-    start_thread(context, SourceId::Nvml, "warptop-nvml", move |context| run(context, &heart, library.as_deref()));
+    let options = options.clone();
+    start_thread(context, SourceId::Nvml, "warptop-nvml", move |context| run(context, &heart, &options));
 }
 
-fn run(context: &Context, heart: &Heart, library: Option<&Path>) {
+fn run(context: &Context, heart: &Heart, options: &Options) {
     loop {
-        match heart.inside(&*context.clock, Doing::Opening, || open::open(library)).0 {
-            Ok(driver) => return Session::new(context, heart, driver).run(),
+        match heart.inside(&*context.clock, Doing::Opening, || open::open(options.nvml_library.as_deref())).0 {
+            Ok(driver) => return Session::new(context, heart, driver, &options.gpu_ids).run(),
             Err(state) => say(context, SourceId::Nvml, state),
         }
         if context.stop.wait(RETRY) {

@@ -16,8 +16,8 @@ use nvml_wrapper::{cuda_driver_version_major, cuda_driver_version_minor};
 
 use crate::model::{Batch, FactKey, SourceId, SourceState, Subject, text};
 
-use super::super::Context;
 use super::super::thread::{Due, SECOND_VALID_MS, Ticker};
+use super::super::{Context, GpuIds};
 use super::gpu::Gpu;
 use super::pace::Pace;
 use super::watchdog::{Doing, Heart, STALLED_US};
@@ -40,7 +40,7 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Opens every GPU.
-    pub(super) fn new(context: &'a Context, heart: &'a Heart, nvml: &'static Nvml) -> Self {
+    pub(super) fn new(context: &'a Context, heart: &'a Heart, nvml: &'static Nvml, ids: &GpuIds) -> Self {
         let clock = &*context.clock;
         let (mut gpus, mut unopened) = (Vec::new(), Vec::new());
         let count = nvml.device_count().unwrap_or(0);
@@ -53,6 +53,7 @@ impl<'a> Session<'a> {
                 }
             }
         }
+        ids.note(gpus.iter().map(|gpu| heart.inside(clock, Doing::Reading(gpu.index), || gpu.id()).0).collect());
         let pace = Pace::new(context.interval, clock.micros());
         Self { context, heart, nvml, gpus, unopened, pace, said: SourceState::Starting }
     }

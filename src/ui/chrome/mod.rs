@@ -393,7 +393,7 @@ fn place(data: &Data, id: SourceId, at: Time) -> &str {
 /// Age of the oldest of the sources that are shown: the GPUs, the chosen engine, the host.
 fn age(data: &Data, app: &App) -> Option<u64> {
     let end = app.view.end;
-    let shown = [SourceId::Nvml, SourceId::Engine(app.view.engine), SourceId::Host];
+    let shown = [SourceId::Nvml, SourceId::Dcgm, SourceId::Engine(app.view.engine), SourceId::Host];
     let ages = shown.into_iter().filter_map(|id| {
         let source = data.source(id)?;
         // A source that is down has its own words.

@@ -281,6 +281,11 @@ impl GpuStrip {
         };
         if sm.value().is_some() {
             let _ = write!(out, ": SM {}, DRAM {}", Percent(sm), Percent(dram));
+            let mut exporter = notice::Exporter::default();
+            exporter.read(data, self.rows.get(self.chosen).map_or(0, |row| row.gpu), self.end);
+            if exporter.gives() {
+                let _ = write!(out, " ({exporter})");
+            }
         }
         if self.time_based {
             let _ = out.write_str(": time-based utilisation only");

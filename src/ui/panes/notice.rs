@@ -38,11 +38,45 @@ pub(super) fn gpus(data: &Data, view: &View, out: &mut String) {
     let none = data.gpus().next().is_none();
     match data.source(SourceId::Nvml).map(|source| source.state_at(view.end)) {
         None => out.push_str("no GPU has been read"),
+        // Without a driver an exporter may still tell.
+        Some(_) if !none && data.source(SourceId::Dcgm).is_some_and(|s| !s.state_at(view.end).is_down()) => {}
         Some(state) if none || state.is_down() => out.push_str(state.why()),
         Some(_) => {}
     }
     if none && out.is_empty() {
         out.push_str("no GPU on this machine");
+    }
+}
+
+/// Where the activity of a GPU comes from, when that is not the driver: "DCGM, new every 30 s".
+#[derive(Clone, Debug, Default)]
+pub(super) struct Exporter {
+    is: bool,
+    period: String,
+}
+
+impl Exporter {
+    /// Reads it for one GPU, in place of what it was.
+    pub(super) fn read(&mut self, data: &Data, gpu: u8, at: Time) {
+        let gpu = Subject::Gpu(gpu);
+        self.is = data.fact(gpu, FactKey::ActivitySource, at) == Some("dcgm");
+        self.period.clear();
+        self.period.push_str(data.fact(gpu, FactKey::ActivityPeriod, at).unwrap_or_default());
+    }
+
+    /// Whether an exporter gives it.
+    pub(super) const fn gives(&self) -> bool {
+        self.is
+    }
+}
+
+impl Display for Exporter {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match (self.is, self.period.as_str()) {
+            (false, _) => Ok(()),
+            (true, "") => f.write_str("DCGM"),
+            (true, period) => write!(f, "DCGM, new every {period}"),
+        }
     }
 }
 

@@ -40,6 +40,7 @@ struct SmDram {
     /// Bytes per second that 100 % stands for.
     peak: Reading,
     peak_source: String,
+    exporter: notice::Exporter,
     end: TimeEnd,
 }
 
@@ -54,6 +55,7 @@ impl Default for SmDram {
             dram_now: Reading::Missing(Why::NotYet),
             peak: Reading::Missing(Why::NotYet),
             peak_source: String::new(),
+            exporter: notice::Exporter::default(),
             end: TimeEnd::Now,
         }
     }
@@ -73,6 +75,7 @@ impl Pane for SmDram {
         self.peak = data.latest(gpu, Metric::DramPeak, view.end).reading;
         self.peak_source.clear();
         self.peak_source.push_str(data.fact(gpu, FactKey::DramPeakSource, view.end).unwrap_or(""));
+        self.exporter.read(data, view.gpu, view.end);
         self.end = TimeEnd::of(view, data.oldest());
 
         let window = Window::last(view.end, WINDOW_MS.min(view.span_ms));
@@ -174,7 +177,10 @@ impl SmDram {
         let source = if self.peak_source.is_empty() { "peak" } else { &self.peak_source };
         let rest = Rect { x: area.x.saturating_add(end), width: area.width.saturating_sub(end), ..area };
         let note = format_args!("100 % = {} ({source})", BytesPerSecond(self.peak));
-        if crate::ui::text::columns(note) + 2 <= rest.width {
+        if self.exporter.gives() {
+            // That the values are slow matters more than what their axis ends at.
+            put_right(buf, rest, (rest.width, 0), dim, format_args!("{}", self.exporter));
+        } else if crate::ui::text::columns(note) + 2 <= rest.width {
             put_right(buf, rest, (rest.width, 0), dim, note);
         }
     }

@@ -1,0 +1,95 @@
+//! Which GPU the driver gives which number, for sources that name GPUs otherwise.
+//!
+//! Kept beside the store, since nothing of it is shown or recorded: it tells one machine from another.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::engine::dcgm::Row;
+
+/// One GPU as the driver names it.
+#[derive(Clone, Debug)]
+pub(super) struct GpuId {
+    pub(super) index: u8,
+    pub(super) uuid: Option<String>,
+    pub(super) bus: Option<String>,
+    /// The driver gives its activity itself (GPM).
+    pub(super) active: bool,
+}
+
+/// The GPUs that the driver shows.
+#[derive(Clone, Debug, Default)]
+pub struct GpuIds(Arc<Mutex<Vec<GpuId>>>);
+
+impl GpuIds {
+    /// Notes the GPUs that the driver shows.
+    pub(super) fn note(&self, gpus: Vec<GpuId>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = gpus;
+    }
+
+    fn list(&self) -> Vec<GpuId> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the driver has shown no GPU yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.list().is_empty()
+    }
+
+    /// Whether the driver gives the activity of every GPU itself, or has not yet said which GPUs there are.
+    pub(super) fn all_active(&self) -> bool {
+        self.list().iter().all(|gpu| gpu.active)
+    }
+
+    /// The number of an exporter's GPU, if its values are wanted: with a driver, that of the same UUID, else
+    /// of the same PCI bus id, when the driver does not give its activity; without one, the exporter's own.
+    pub(super) fn find(&self, row: &Row, driver: bool) -> Option<u8> {
+        if !driver {
+            return row.index;
+        }
+        let gpus = self.list();
+        let same = |known: &Option<String>, told: &str, plain: fn(&str) -> String| {
+            !told.is_empty() && known.as_deref().is_some_and(|known| plain(known) == plain(told))
+        };
+        let by_uuid = gpus.iter().find(|gpu| same(&gpu.uuid, &row.uuid, str::to_ascii_lowercase));
+        let found = by_uuid.or_else(|| gpus.iter().find(|gpu| same(&gpu.bus, &row.bus, plain_bus)));
+        found.filter(|gpu| !gpu.active).map(|gpu| gpu.index)
+    }
+}
+
+/// A PCI bus id without its domain's leading zeros, which are four or eight: `00000000:17:00.0`.
+fn plain_bus(bus: &str) -> String {
+    bus.trim_start_matches('0').to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_matched_by_uuid_then_by_bus_and_by_number_without_a_driver() {
+        let ids = GpuIds::default();
+        assert!(ids.all_active());
+        let gpu = |index, uuid: &str, bus: &str, active| GpuId {
+            index,
+            uuid: Some(uuid.into()).filter(|text: &String| !text.is_empty()),
+            bus: Some(bus.into()),
+            active,
+        };
+        ids.note(vec![
+            gpu(0, "GPU-bbbb", "0000:65:00.0", false),
+            gpu(1, "", "0000:17:00.0", false),
+            gpu(2, "GPU-cccc", "0000:99:00.0", true),
+        ]);
+        let row = |uuid: &str, bus: &str| Row { uuid: uuid.into(), bus: bus.into(), index: Some(5), ..Row::default() };
+        assert!(!ids.all_active());
+        for (uuid, bus, with_driver) in [
+            ("GPU-bbbb", "", Some(0)),
+            ("GPU-aaaa", "00000000:17:00.0", Some(1)),
+            ("GPU-aaaa", "", None),
+            ("GPU-cccc", "", None),
+        ] {
+            assert_eq!(ids.find(&row(uuid, bus), true), with_driver, "{uuid} {bus}");
+            assert_eq!(ids.find(&row(uuid, bus), false), Some(5));
+        }
+    }
+}
