@@ -159,10 +159,12 @@ mod tables {
     /// What a file says: a main answer by itself, another one (`NAME.PATH.json`, slashes of the path as `_`) beside
     /// the main one that its name begins with.
     fn translated(name: &str, text: &str, all: &[(bool, String, String)]) -> Option<(&'static dyn Adapter, Batch)> {
-        let mut batch = empty();
+        let (mut batch, mut memory) = (empty(), Memory::default());
+        // As on the same host, where the command line can be seen.
+        memory.launched(&["llama-server", "--parallel", "4"].map(ToOwned::to_owned));
         let main = |text: &str| engine::fingerprints().find_map(|path| Some((path, engine::detect(path, text)?)));
         if let Some((path, adapter)) = main(text) {
-            adapter.translate(Answers::new(&[(path, text)]), 0, &mut Memory::default(), &mut batch);
+            adapter.translate(Answers::new(&[(path, text)]), 0, &mut memory, &mut batch);
             return Some((adapter, batch));
         }
         let (stem, path) = name.strip_suffix(".json")?.rsplit_once('.')?;
@@ -174,7 +176,7 @@ mod tables {
         };
         if let Some(path) = named(adapter.spec().beside) {
             let answers = [(first_path, first.as_str()), (path, text)];
-            adapter.translate(Answers::new(&answers), 0, &mut Memory::default(), &mut batch);
+            adapter.translate(Answers::new(&answers), 0, &mut memory, &mut batch);
         } else {
             adapter.extra(named(adapter.spec().extras)?, text.as_bytes(), 0, &mut batch);
         }

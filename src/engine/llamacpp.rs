@@ -37,6 +37,9 @@ const LORA: &str = "/lora-adapters";
 
 const NEEDS_METRICS: &str = "start it with --metrics";
 const NEEDS_SLOTS: &str = "start it without --no-slots";
+const FROM_THE_COMMAND_LINE: &str = "its answers do not tell whether slots share the context (--kv-unified): known on \
+                                     the same host by --ctx-size or --parallel";
+const ONLY_IN_RESPONSES: &str = "only each response has its own (timings)";
 
 static SPEC: AdapterSpec = AdapterSpec {
     id: "llama.cpp",
@@ -59,7 +62,18 @@ static SPEC: AdapterSpec = AdapterSpec {
         (Metric::PrefixHits, NEEDS_METRICS),
         (Metric::KvLiveTokens, NEEDS_SLOTS),
         (Metric::KvCachedTokens, NEEDS_SLOTS),
+        (Metric::KvUsage, FROM_THE_COMMAND_LINE),
+        (Metric::KvPoolTokens, FROM_THE_COMMAND_LINE),
+        (Metric::KvHeldTokens, FROM_THE_COMMAND_LINE),
+        (Metric::KvFreeTokens, FROM_THE_COMMAND_LINE),
+        (Metric::Preemptions, "it never preempts: a request keeps its slot"),
+        (Metric::RequestsFinished, "it counts tokens, not requests"),
+        (Metric::RequestsFailed, "it counts tokens, not requests"),
         (Metric::LoraLoaded, "start it with --lora"),
+        (Metric::EngineStart, "a restart shows in counters that fall"),
+        (Metric::Ttft, ONLY_IN_RESPONSES),
+        (Metric::Tpot, ONLY_IN_RESPONSES),
+        (Metric::E2e, ONLY_IN_RESPONSES),
     ],
     help: "GET /metrics (needs --metrics), /slots, /props, /lora-adapters; builds b11434 and b11549, sources since 2024",
 };
