@@ -10,7 +10,7 @@
 //! - Tokens are counted when a request ends, so what is under way is added from `/slots`. Prompts are counted
 //!   when they have been computed, in new builds piece by piece: they are taken as they are counted. The two
 //!   throughput gauges are averages since anybody's last scrape: not used.
-//! - Nothing in the answers tells whether slots share the context: see [`layout`]. Where that is not certain
+//! - Nothing in the answers tells whether slots share the context: see `layout.rs`. Where that is not certain
 //!   the size of the pool is missing.
 //! - `/slots` wakes a server that sleeps (`--sleep-idle-seconds`), so it is not asked while nothing runs and
 //!   nothing was computed since the last time. Builds before August 2026 are kept awake by `/metrics` too.

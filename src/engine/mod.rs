@@ -122,7 +122,7 @@ impl Memory {
         self.llama.launched(words);
     }
 
-    /// A total that is the difference of two counters. See [`progress::Settled`].
+    /// A total that is the difference of two counters. See `progress.rs`.
     pub fn settled(&mut self, metric: Metric, witness: f64, difference: f64) -> f64 {
         self.settled.entry(metric).or_default().step(witness, difference)
     }
