@@ -45,6 +45,7 @@ pub(super) struct Engine {
     joules_per_token: Option<f64>,
     energy: Option<Energy>,
     lora: Option<Lora>,
+    models_loaded: Option<Loaded>,
 }
 
 /// Waiting requests by the reason for which they wait.
@@ -100,6 +101,17 @@ struct Lora {
     waiting_names: Vec<String>,
 }
 
+/// Models in memory, of an engine that loads and unloads them.
+#[derive(Clone, Debug, Serialize)]
+struct Loaded {
+    count: u64,
+    /// Weights and cache together, and what of that lies on GPUs.
+    bytes: Option<u64>,
+    gpu_bytes: Option<u64>,
+    /// A line each: name, size, share on GPUs, context, until when.
+    models: Vec<String>,
+}
+
 /// Reads engine number `index`, which is the one at `place` in the list.
 pub(super) fn engine(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) -> Engine {
     let prefix = format!("engines[{place}].");
@@ -140,6 +152,7 @@ pub(super) fn engine(data: &Data, index: u8, place: usize, window: Window, gaps:
             kept: marks(&queue.ever, &queue, &format!("{prefix}high_water.kept."), gaps),
         },
         lora: lora(data, index, &prefix, window, gaps),
+        models_loaded: loaded(data, index, &prefix, window, gaps),
         kv: kv(data, index, window, &prefix, gaps),
         latency: latencies(data, index, window, &prefix, gaps),
     };
@@ -166,6 +179,20 @@ fn cap_from(data: &Data, index: u8, queue: &queue::Queue, window: Window, gaps: 
         gaps.row("requests_cap_from", why, None);
     }
     from
+}
+
+fn loaded(data: &Data, index: u8, prefix: &str, window: Window, gaps: &mut Gaps) -> Option<Loaded> {
+    gaps.enter(prefix.to_owned());
+    let of = |metric| level(data, index, metric, window.end);
+    let count = gaps.whole_of("models_loaded", Metric::ModelsLoaded, of(Metric::ModelsLoaded))?;
+    let models = data.fact(Subject::Engine(index), FactKey::Loaded, window.end).unwrap_or_default();
+    gaps.enter(format!("{prefix}models_loaded."));
+    Some(Loaded {
+        count,
+        bytes: gaps.whole_of("bytes", Metric::ModelBytes, of(Metric::ModelBytes)),
+        gpu_bytes: gaps.whole_of("gpu_bytes", Metric::ModelGpuBytes, of(Metric::ModelGpuBytes)),
+        models: models.split("; ").filter(|model| !model.is_empty()).map(str::to_owned).collect(),
+    })
 }
 
 fn drain(queue: &queue::Queue, gaps: &mut Gaps) -> Option<f64> {

@@ -52,6 +52,8 @@ struct KvMemory {
     kind: String,
     /// What the bytes of a token were worked out from.
     bytes_from: String,
+    /// Models that share the memory, of an engine that loads several.
+    loaded: String,
     held: Vec<Bin>,
     buffers: Buffers,
     kv: Option<Kv>,
@@ -73,6 +75,7 @@ impl Pane for KvMemory {
         notice::kind(data, view.engine, view.end).clone_into(&mut self.kind);
         let from = data.fact(subject, FactKey::KvBytesSource, view.end);
         from.unwrap_or_default().clone_into(&mut self.bytes_from);
+        data.fact(subject, FactKey::Loaded, view.end).unwrap_or_default().clone_into(&mut self.loaded);
         let kv = kv(data, view.engine, window, &mut self.buffers);
         self.held.resize(parts(area).0.bins(), Bin::default());
         data.fill(subject, Metric::KvUsage, window, &mut self.held);
@@ -90,7 +93,7 @@ impl Pane for KvMemory {
         let (Some(kv), Some(end)) = (&self.kv, self.end) else { return };
         let theme = *context.theme;
         let known = [kv.usage_pct, kv.pool_tokens, kv.held_tokens, kv.max_model_len];
-        if known.iter().all(|reading| reading.value().is_none()) {
+        if self.loaded.is_empty() && known.iter().all(|reading| reading.value().is_none()) {
             notice::draw(buf, area, theme, if self.notice.is_empty() { &self.title } else { &self.notice });
             return;
         }
@@ -131,6 +134,13 @@ impl KvMemory {
     /// Bar, table, what is lost otherwise, and what would make estimates exact.
     fn write(&self, flow: &mut Flow<'_>, theme: Theme, kv: &Kv) {
         let dim = theme.style(Role::Dim);
+        if !self.loaded.is_empty() && self.notice.is_empty() {
+            let text = theme.style(Role::Text);
+            flow.line().part(&[(dim, format_args!("in memory:"))]);
+            for model in self.loaded.split("; ") {
+                flow.line().part(&[(text, format_args!("  {model}"))]);
+            }
+        }
         if let Some(bar) = Bar::of(kv) {
             flow.picture(|buf, row| {
                 let axes = Axes::split(row);

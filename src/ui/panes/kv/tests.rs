@@ -117,6 +117,16 @@ fn what_is_missing_says_why() {
 }
 
 #[test]
+fn models_in_memory_are_listed_where_the_engine_says_no_more() {
+    let loaded = "a:8b 5.14 GB, 80 % on GPUs; b 1.00 GB, 100 % on GPUs";
+    let (_, rows) = drawn(&store("ollama", &[(FactKey::Loaded, loaded)], &[]), (60, 12), Theme::FULL);
+    let text = rows.join("\n");
+    for line in ["in memory:", "a:8b 5.14 GB, 80 % on GPUs", "b 1.00 GB, 100 % on GPUs", "not exposed by Ollama"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
 fn every_size_is_drawn() {
     for store in [paged(), slots()] {
         for width in 0..60 {
