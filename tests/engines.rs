@@ -77,6 +77,79 @@ fn a_restart_is_noticed_and_asked_about() {
     assert_eq!(window.n, 0, "lifetime counts are never taken for news");
 }
 
+/// What TTFT and generated tokens an hour's window holds, and how often totals did not continue.
+fn growth(data: &Data) -> (u64, Option<f64>, usize) {
+    let hour = Window::last(data.newest(), 3_600_000);
+    let mut window = HistogramWindow::default();
+    data.histogram_window(ENGINE, Metric::Ttft, hour, &mut window);
+    let rate = data.mean(ENGINE, Metric::GenerationTokens, hour).value();
+    (window.n, rate, data.resets(hour).count())
+}
+
+/// Serves `before` until a rate is known, then `after` until `seen`; the growth of the whole time.
+fn growth_over(before: &str, after: String, seen: impl Fn(&Data) -> bool) -> (u64, Option<f64>, usize) {
+    let now = Arc::new(Mutex::new(before.to_owned()));
+    let answers = Arc::clone(&now);
+    let server = Server::start(move |path, stream| {
+        let metrics = answers.lock().unwrap().clone();
+        drop(stream.write_all(&vllm(path, &metrics, "1")));
+    });
+    let session = Session::named(&server.url(), PATIENT);
+    session.wait("a rate", |data| latest(data, Metric::GenerationTokens).value());
+    *now.lock().unwrap() = after;
+    session.wait("the other answer", |data| seen(data).then_some(()));
+    session.wait("a rate again", |data| latest(data, Metric::GenerationTokens).value());
+    let data = session.store.read();
+    growth(&data)
+}
+
+#[test]
+fn a_replica_that_joins_or_leaves_brings_no_lifetime_with_it() {
+    let replica: String =
+        BODY.lines().filter(|line| line.starts_with("vllm:")).fold(String::new(), |text, line| text + line + "\n");
+    let two = BODY.to_owned() + &replica.replace("engine=\"0\"", "engine=\"1\"");
+    let running = |n| move |data: &Data| latest(data, Metric::RequestsRunning) == Reading::Value(n);
+    assert_eq!(growth_over(BODY, two.clone(), running(218.0)), (0, Some(0.0), 1));
+    assert_eq!(growth_over(&two, BODY.to_owned(), running(109.0)), (0, Some(0.0), 1));
+}
+
+#[test]
+fn a_process_that_was_replaced_between_two_scrapes_is_another_one_however_much_it_has_done() {
+    let start = "process_start_time_seconds 1.79596029994e+09";
+    let busy = BODY.replace(start, "process_start_time_seconds 1.8e+09").replace(" 551103.0", " 951103.0");
+    assert!(busy != BODY.replace(start, "process_start_time_seconds 1.8e+09"), "the counter is in the body");
+    let started = |data: &Data| latest(data, Metric::EngineStart) == Reading::Value(1.8e9);
+    assert_eq!(growth_over(BODY, busy, started), (0, Some(0.0), 1));
+}
+
+#[test]
+fn another_engine_at_the_same_place_is_recognised_anew() {
+    let llama = include_str!("../assets/metrics/llama.cpp-b11549.prom");
+    let kind = |data: &Data| fact(data, FactKey::Kind) == Some("llama.cpp");
+    let (n, rate, _) = growth_over(BODY, llama.to_owned(), kind);
+    assert_eq!((n, rate), (0, Some(0.0)));
+}
+
+#[test]
+fn histograms_are_whole_when_levels_are_read_more_often() {
+    let asked = std::sync::atomic::AtomicU32::new(1);
+    let server = Server::start(move |path, stream| {
+        let n = asked.fetch_add(1, Ordering::SeqCst);
+        let body = format!(
+            "vllm:num_requests_running{{engine=\"0\"}} 1\nvllm:time_to_first_token_seconds_bucket{{le=\"1.0\"}} {n}\n\
+             vllm:time_to_first_token_seconds_bucket{{le=\"+Inf\"}} {n}\nvllm:time_to_first_token_seconds_sum {n}\n"
+        );
+        drop(stream.write_all(&vllm(path, &body, "1")));
+    });
+    let session = Session::named(&server.url(), PATIENT);
+    let window = session.wait("two full scrapes", |data| {
+        let mut window = HistogramWindow::default();
+        data.histogram_window(ENGINE, Metric::Ttft, Window::last(data.newest(), 3_600_000), &mut window);
+        (window.n > 0).then_some(window)
+    });
+    assert!(!window.gaps && window.n > 2, "every answer counts one more: {window:?}");
+}
+
 #[test]
 fn an_engine_that_goes_and_comes_back_leaves_a_gap() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
