@@ -28,7 +28,9 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
             Wall::Power => (Level::Watch, POWER),
             Wall::Heat => (Level::Act, HEAT),
         };
-        Some(Finding { level, evidence: format!("{}{evidence}", gpu_label(data, gpu)), advice: advice.into() })
+        let seconds = window.ms() / 1000;
+        let evidence = format!("{}{evidence}, over {seconds} s", gpu_label(data, gpu));
+        Some(Finding { level, evidence, advice: advice.into() })
     };
     data.gpus().filter_map(of_gpu).collect()
 }

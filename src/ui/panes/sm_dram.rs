@@ -88,7 +88,7 @@ impl Pane for SmDram {
             Wall::Unknown(Why::Unsupported) => write!(self.title, "wall unknown: SM activity is not offered"),
             _ => {
                 self.title.clear();
-                write!(self.title, "{evidence}")
+                write!(self.title, "now {evidence}")
             }
         };
         self.word_missing(data, context, &evidence);
