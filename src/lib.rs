@@ -9,6 +9,7 @@ pub mod derive;
 pub mod engine;
 pub mod export;
 pub mod model;
+pub mod probe;
 pub mod recording;
 pub mod runtime;
 pub mod sampler;

@@ -37,7 +37,7 @@ pub fn dram_peak_bytes_per_s(name: &str) -> Option<f64> {
 }
 
 /// Whether `name` contains `model` as whole words: "L4" is in "NVIDIA L4", not in "NVIDIA L40S".
-fn names_model(name: &str, model: &str) -> bool {
+pub fn names_model(name: &str, model: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
     name.match_indices(model).any(|(at, _)| {
         let (before, after) = (name.get(..at), name.get(at + model.len()..));

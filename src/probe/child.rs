@@ -1,0 +1,265 @@
+//! The parent's side: starts a probe's process, listens to it, and makes sure that it is gone.
+//!
+//! Each child has a thread of its own that waits for it; nobody waits for that thread. It must not know
+//! what a run means. Invariants: a child is in a process group of its own, which is killed as a whole;
+//! [`Heard::Gone`] is said once, last, and only when no process of the group is left; what a child writes
+//! is bounded ([`super::protocol`]); a dropped [`Child`] is a killed one.
+//!
+//! The system sends the death signal that a child asks for when the *thread* that started it ends. It is
+//! started by the thread that waits for it, which ends after it.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write as _};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid};
+
+use crate::model::{Clock, text};
+
+use super::protocol::{Intake, Message, Request};
+
+/// The hidden command of a child.
+pub const COMMAND: &str = "__probe-child";
+/// How often a child is looked at.
+const EVERY: Duration = Duration::from_millis(20);
+/// How long the last words of a child that is gone are waited for.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+/// What is kept of its standard error, bytes: the end.
+const STDERR: usize = 4 << 10;
+
+/// What is heard of a child.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    /// It was started; its process id.
+    Started(u32),
+    /// It said something.
+    Message(Message),
+    /// It could not be started or broke the rules of its stream; it is being killed.
+    Broke(String),
+    /// It is gone, with its group: how it ended.
+    Gone(String),
+}
+
+enum Told {
+    Stop,
+    Kill,
+}
+
+/// A child that was started.
+#[derive(Debug)]
+pub struct Child {
+    tell: Sender<Told>,
+}
+
+impl Child {
+    /// Starts `program` as the child for `request`. All that is heard of it goes to `hear`, from a thread of
+    /// its own; so does that it could not be started.
+    pub fn start(
+        program: &Path,
+        request: Request,
+        clock: Arc<dyn Clock>,
+        hear: impl Fn(Heard) + Send + Clone + 'static,
+    ) -> Self {
+        let (tell, told) = channel();
+        let (program, say) = (program.to_owned(), hear.clone());
+        let body = move || run(&program, request, &clock, &told, &hear);
+        if let Err(error) = std::thread::Builder::new().name("warptop-probe".to_owned()).spawn(body) {
+            say(Heard::Broke(format!("no thread for the probe: {error}")));
+            say(Heard::Gone("not started".to_owned()));
+        }
+        Self { tell }
+    }
+
+    /// Asks it to end by itself.
+    pub fn stop(&self) {
+        drop(self.tell.send(Told::Stop));
+    }
+
+    /// Kills it and its group.
+    pub fn kill(&self) {
+        drop(self.tell.send(Told::Kill));
+    }
+}
+
+fn command(program: &Path, request: &Request) -> Command {
+    let json = serde_json::to_string(request).unwrap_or_default();
+    let mut command = Command::new(program);
+    command.arg0("warptop").arg(COMMAND).arg(&request.probe).arg(json);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    if let [gpu] = request.target.gpus.as_slice()
+        && !gpu.uuid.is_empty()
+    {
+        // CUDA counts GPUs in an order of its own: with one to choose from it cannot take the wrong one.
+        command.env("CUDA_VISIBLE_DEVICES", &gpu.uuid);
+    }
+    command
+}
+
+/// What the threads of a child report to the one that waits for it.
+enum Noise {
+    Messages(Vec<Message>),
+    Broke(String),
+    Closed,
+}
+
+fn run(
+    program: &Path,
+    request: Request,
+    clock: &Arc<dyn Clock>,
+    told: &Receiver<Told>,
+    hear: &(impl Fn(Heard) + Send),
+) {
+    let mut child = match command(program, &request).spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            hear(Heard::Broke(format!("the probe's process cannot be started: {error}")));
+            hear(Heard::Gone("not started".to_owned()));
+            return;
+        }
+    };
+    hear(Heard::Started(child.id()));
+    let (noise, noises) = sync_channel(64);
+    let end = Arc::new(Mutex::new(VecDeque::new()));
+    if let Some(stdout) = child.stdout.take() {
+        listen(stdout, Intake::new(request.run), Arc::clone(clock), noise);
+    }
+    if let Some(stderr) = child.stderr.take() {
+        keep_end(stderr, Arc::clone(&end));
+    }
+    let mut stdin = child.stdin.take();
+    let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(0));
+    loop {
+        match told.try_recv() {
+            Ok(Told::Stop) => {
+                // A child that is gone does not listen any more.
+                drop(stdin.take().map(|mut stdin| stdin.write_all(b"s")));
+            }
+            Ok(Told::Kill) | Err(std::sync::mpsc::TryRecvError::Disconnected) => kill(group),
+            Err(std::sync::mpsc::TryRecvError::Empty) => {}
+        }
+        match noises.recv_timeout(EVERY) {
+            Ok(noise) => pass_on(noise, group, hear),
+            Err(RecvTimeoutError::Timeout) => {}
+            // Its output is closed: it is about to end, or hangs.
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(EVERY),
+        }
+        if has_ended(group) {
+            break;
+        }
+    }
+    // It is not reaped yet, so its number is still that of its group: whoever is left there goes with it.
+    kill(group);
+    while let Ok(noise) = noises.recv_timeout(LAST_WORDS) {
+        if matches!(noise, Noise::Closed) {
+            break;
+        }
+        pass_on(noise, None, hear);
+    }
+    let status = child.wait();
+    wait_for_group(group);
+    let end = end.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect::<Vec<u8>>();
+    hear(Heard::Gone(how(&status, &end)));
+}
+
+fn pass_on(noise: Noise, group: Option<Pid>, hear: &impl Fn(Heard)) {
+    match noise {
+        Noise::Messages(messages) => messages.into_iter().for_each(|message| hear(Heard::Message(message))),
+        Noise::Broke(why) => {
+            kill(group);
+            hear(Heard::Broke(why));
+        }
+        Noise::Closed => {}
+    }
+}
+
+fn kill(group: Option<Pid>) {
+    if let Some(group) = group {
+        // That nobody is left is what is wanted.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+/// Whether the leader of the group has ended; it stays a zombie.
+fn has_ended(group: Option<Pid>) -> bool {
+    let Some(pid) = group else { return true };
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(waitid(WaitId::Pid(pid), options), Ok(None) | Err(rustix::io::Errno::INTR))
+}
+
+/// Waits until nobody is left in the group: killed processes that are not our children take a moment.
+fn wait_for_group(group: Option<Pid>) {
+    let Some(group) = group else { return };
+    for _ in 0..50 {
+        if test_kill_process_group(group).is_err() {
+            return;
+        }
+        std::thread::sleep(EVERY);
+    }
+}
+
+/// Reads what a child says on a thread, and holds it to the rules.
+fn listen(mut stdout: impl Read + Send + 'static, mut intake: Intake, clock: Arc<dyn Clock>, to: SyncSender<Noise>) {
+    let body = move || {
+        let mut buffer = vec![0; 16 << 10];
+        loop {
+            let noise = match stdout.read(&mut buffer) {
+                Ok(0) => Noise::Closed,
+                Ok(n) => {
+                    let mut messages = Vec::new();
+                    match intake.take(clock.micros(), &buffer[..n], |message| messages.push(message)) {
+                        Ok(()) => Noise::Messages(messages),
+                        Err(broken) => Noise::Broke(broken.to_string()),
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => Noise::Closed,
+            };
+            let last = !matches!(noise, Noise::Messages(_));
+            if to.send(noise).is_err() || last {
+                // Closes the pipe: a child that floods it gets an error instead of a reader.
+                return;
+            }
+        }
+    };
+    drop(std::thread::Builder::new().name("warptop-hear".to_owned()).spawn(body));
+}
+
+/// Reads standard error on a thread and keeps the end of it.
+fn keep_end(mut stderr: impl Read + Send + 'static, end: Arc<Mutex<VecDeque<u8>>>) {
+    let body = move || {
+        let mut buffer = [0; 1024];
+        while let Ok(n) = stderr.read(&mut buffer) {
+            if n == 0 {
+                return;
+            }
+            let mut end = end.lock().unwrap_or_else(PoisonError::into_inner);
+            end.extend(&buffer[..n]);
+            let surplus = end.len().saturating_sub(STDERR);
+            end.drain(..surplus);
+        }
+    };
+    drop(std::thread::Builder::new().name("warptop-stderr".to_owned()).spawn(body));
+}
+
+/// How it ended, in words, with the last line it wrote to standard error.
+fn how(status: &io::Result<ExitStatus>, stderr: &[u8]) -> String {
+    let mut words = match status {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, Some(signal)) => format!("killed by signal {signal}"),
+            (None, None) => "ended in an unknown way".to_owned(),
+        },
+        Err(error) => format!("not known how: {error}"),
+    };
+    let stderr = String::from_utf8_lossy(stderr);
+    if let Some(last) = stderr.lines().rev().map(text::clean).find(|line| !line.is_empty()) {
+        words.push_str(": ");
+        words.push_str(&last);
+    }
+    words
+}

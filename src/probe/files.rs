@@ -1,0 +1,366 @@
+//! Where reports, baselines and the lock are kept: `$XDG_STATE_HOME/warptop/probes`.
+//!
+//! It must not know what is in a report beyond its names. Invariants: a report is written once, whole or
+//! not at all (a temporary file, synced, then linked to its name); one run at a time on a machine, held by
+//! a lock that the system gives back however its holder ends; nothing is created before there is something
+//! to keep.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::page::page;
+use super::report::{Report, SCHEMA};
+use super::spec::{Params, Target};
+
+/// Largest report that is read, bytes.
+const MAX_REPORT: u64 = 16 << 20;
+/// Reports that are looked at, the newest.
+const MAX_LISTED: usize = 1_000;
+/// Who has the lock.
+const HOLDER: &str = "holder.json";
+/// Longest name of a run.
+const MAX_NAME: usize = 100;
+
+/// Something could not be kept or found.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// Neither variable says where.
+    #[error("there is no place for reports: set HOME or XDG_STATE_HOME")]
+    NoPlace,
+    /// Writing failed.
+    #[error("the report could not be kept in '{0}': {1}")]
+    Write(PathBuf, io::Error),
+    /// The run has its report.
+    #[error("'{0}' is there already: a report is written once")]
+    Exists(PathBuf),
+    /// Reading failed.
+    #[error("'{0}' cannot be read: {1}")]
+    Read(PathBuf, io::Error),
+    /// It is something else.
+    #[error("'{0}' is no report of a probe ({SCHEMA}): {1}")]
+    NoReport(PathBuf, String),
+    /// There is no such run.
+    #[error("there is no run '{0}'; `warptop probe list` shows those there are")]
+    NoRun(String),
+}
+
+/// The directory that reports live in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    root: PathBuf,
+}
+
+/// What the holder of the lock says about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The run.
+    pub run: String,
+    /// The probe.
+    pub probe: String,
+    /// What it is aimed at.
+    pub target: Target,
+    /// Its parameters.
+    pub params: Params,
+    /// Process id of the parent.
+    pub pid: u32,
+}
+
+/// The lock, as long as this lives.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// Who may run.
+#[derive(Debug)]
+pub enum Locked {
+    /// We.
+    Ours(Lock),
+    /// Somebody else, who may not have said who it is.
+    Theirs(Option<Holder>),
+}
+
+impl Files {
+    /// The user's directory, from the environment.
+    ///
+    /// # Errors
+    /// When neither `XDG_STATE_HOME` nor `HOME` is an absolute path.
+    pub fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, FilesError> {
+        let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+        Ok(Self::at(&state.ok_or(FilesError::NoPlace)?.join("warptop/probes")))
+    }
+
+    /// This directory.
+    pub fn at(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    fn folder(&self, name: &str) -> io::Result<PathBuf> {
+        let folder = self.root.join(name);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        Ok(folder)
+    }
+
+    /// Keeps a report and its page; says where.
+    ///
+    /// # Errors
+    /// When there is one already, or the disk does not take it.
+    pub fn keep(&self, report: &Report) -> Result<PathBuf, FilesError> {
+        let path = self.root.join("reports").join(format!("{}.json", safe(&report.run)));
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::AlreadyExists => FilesError::Exists(path.clone()),
+            _ => FilesError::Write(path.clone(), error),
+        };
+        let folder = self.folder("reports").map_err(failed)?;
+        let json = serde_json::to_vec_pretty(report).map_err(|error| failed(error.into()))?;
+        write_once(&folder, &format!("{}.json", safe(&report.run)), &json).map_err(failed)?;
+        // The page can be made again from the report at any time.
+        drop(write_once(&folder, &format!("{}.md", safe(&report.run)), page(report).as_bytes()));
+        Ok(path)
+    }
+
+    /// A report by the name of its run, or by its path.
+    ///
+    /// # Errors
+    /// When there is none or it cannot be read.
+    pub fn load(&self, name: &str) -> Result<Report, FilesError> {
+        let path = Path::new(name);
+        if name.contains('/') || path.extension().is_some_and(|ending| ending == "json") && path.exists() {
+            return read(path);
+        }
+        let path = self.root.join("reports").join(format!("{}.json", safe(name)));
+        if path.exists() { read(&path) } else { Err(FilesError::NoRun(name.to_owned())) }
+    }
+
+    /// Every report, the newest first, and how many files were none.
+    pub fn list(&self) -> (Vec<Report>, usize) {
+        let entries = fs::read_dir(self.root.join("reports")).into_iter().flatten().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_report(path)).collect();
+        // Names of runs rise with time.
+        names.sort_unstable_by(|a, b| b.cmp(a));
+        names.truncate(MAX_LISTED);
+        let (mut reports, mut broken) = (Vec::new(), 0);
+        for name in names {
+            match read(&name) {
+                Ok(report) => reports.push(report),
+                Err(_) => broken += 1,
+            }
+        }
+        reports.sort_by_key(|report| std::cmp::Reverse(report.started_unix_ms));
+        (reports, broken)
+    }
+
+    fn baseline_name(probe: &str, target: &Target) -> String {
+        format!("{}-{}.json", safe(probe), target.key())
+    }
+
+    /// What runs of this probe on this target are held against, if there is anything yet.
+    pub fn baseline(&self, probe: &str, target: &Target) -> Option<Report> {
+        read(&self.root.join("baseline").join(Self::baseline_name(probe, target))).ok()
+    }
+
+    /// Makes a report what later ones are held against, in place of any that was before.
+    ///
+    /// # Errors
+    /// When the disk does not take it.
+    pub fn keep_baseline(&self, report: &Report) -> Result<(), FilesError> {
+        let name = Self::baseline_name(&report.probe, &report.target);
+        let failed = |error: io::Error| FilesError::Write(self.root.join("baseline").join(&name), error);
+        let folder = self.folder("baseline").map_err(failed)?;
+        let json = serde_json::to_vec_pretty(report).map_err(|error| failed(error.into()))?;
+        let temporary = write_temporary(&folder, &name, &json).map_err(failed)?;
+        fs::rename(&temporary, folder.join(&name)).map_err(failed)
+    }
+
+    /// Takes the machine for a run, or says who has it. Waits for nobody.
+    ///
+    /// # Errors
+    /// When the lock cannot be made.
+    pub fn lock(&self, holder: &Holder) -> Result<Locked, FilesError> {
+        let path = self.root.join("lock");
+        let failed = |error| FilesError::Write(path.clone(), error);
+        self.folder("").map_err(failed)?;
+        let mut open = OpenOptions::new();
+        let file =
+            open.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let text = fs::read(self.root.join(HOLDER)).ok();
+                return Ok(Locked::Theirs(text.and_then(|text| serde_json::from_slice(&text).ok())));
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        // Who it is helps others; that it is held is what counts. A full disk is no reason not to run.
+        let said = serde_json::to_vec(holder).map_err(io::Error::from);
+        let written = said.and_then(|text| write_temporary(&self.root, HOLDER, &text));
+        drop(written.and_then(|temporary| fs::rename(temporary, self.root.join(HOLDER))));
+        Ok(Locked::Ours(Lock { _file: file }))
+    }
+}
+
+/// Letters, digits, `-`, `_`, `.` of a name, so that it stays inside its folder.
+fn safe(name: &str) -> String {
+    let kept = name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    kept.take(MAX_NAME).collect::<String>().trim_start_matches('.').to_owned()
+}
+
+fn is_report(path: &Path) -> bool {
+    let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    !hidden && path.extension().is_some_and(|ending| ending == "json")
+}
+
+fn read(path: &Path) -> Result<Report, FilesError> {
+    let failed = |error| FilesError::Read(path.to_owned(), error);
+    let mut bytes = Vec::new();
+    File::open(path).map_err(failed)?.take(MAX_REPORT).read_to_end(&mut bytes).map_err(failed)?;
+    let report: Report =
+        serde_json::from_slice(&bytes).map_err(|error| FilesError::NoReport(path.to_owned(), error.to_string()))?;
+    if report.schema == SCHEMA {
+        Ok(report)
+    } else {
+        Err(FilesError::NoReport(path.to_owned(), format!("its schema is '{}'", report.schema)))
+    }
+}
+
+/// A file of its own next to where the bytes shall be, on disk for good.
+fn write_temporary(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+    let temporary = folder.join(format!(".{name}.{}.tmp", std::process::id()));
+    let written = (|| {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    })();
+    if written.is_err() {
+        // What a full disk left of it.
+        drop(fs::remove_file(&temporary));
+    }
+    written.map(|()| temporary)
+}
+
+/// Writes a new file, whole or not at all; one that is there is left alone.
+fn write_once(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let temporary = write_temporary(folder, name, bytes)?;
+    let target = folder.join(name);
+    // A link takes its name only when that is free. Where a file system has no links, a rename must do.
+    let linked = match fs::hard_link(&temporary, &target) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists && !target.exists() => {
+            fs::rename(&temporary, &target)
+        }
+        other => other,
+    };
+    drop(fs::remove_file(&temporary));
+    linked?;
+    // The name as well has to reach the disk; not every file system can be asked for that.
+    drop(File::open(folder).and_then(|folder| folder.sync_all()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::report::tests::report;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn holder(run: &str) -> Holder {
+        Holder {
+            run: run.to_owned(),
+            probe: "hbm".to_owned(),
+            target: Target::default(),
+            params: Params::default(),
+            pid: std::process::id(),
+        }
+    }
+
+    #[test]
+    fn the_place_follows_the_environment() {
+        let find = |pairs: &'static [(&str, &str)]| {
+            let value = move |name: &str| pairs.iter().find(|p| p.0 == name).map(|p| p.1.into());
+            Files::find(value).map(|files| files.root).map_err(|error| error.to_string())
+        };
+        assert_eq!(find(&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")]), Ok("/s/warptop/probes".into()));
+        assert_eq!(find(&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]), Ok("/h/.local/state/warptop/probes".into()));
+        assert!(find(&[]).unwrap_err().contains("XDG_STATE_HOME"));
+    }
+
+    #[test]
+    fn a_report_is_written_once_and_leaves_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::at(&folder.path().join("a/b"));
+        assert_eq!(files.list(), (Vec::new(), 0));
+        assert!(!folder.path().join("a").exists(), "looking creates nothing");
+        let first = report("20261129-1", 4000.0);
+        let path = files.keep(&first).unwrap();
+        assert!(matches!(files.keep(&report("20261129-1", 1.0)), Err(FilesError::Exists(_))));
+        files.keep(&Report { started_unix_ms: first.started_unix_ms + 1, ..report("20261129-2", 3000.0) }).unwrap();
+        assert_eq!(files.load("20261129-1").unwrap(), first);
+        assert_eq!(files.load(path.to_str().unwrap()).unwrap(), first);
+        assert_eq!(
+            names(&folder.path().join("a/b/reports")),
+            ["20261129-1.json", "20261129-1.md", "20261129-2.json", "20261129-2.md"]
+        );
+        fs::write(folder.path().join("a/b/reports/zzz.json"), "{\"schema\":").unwrap();
+        fs::write(folder.path().join("a/b/reports/.half.tmp"), "{").unwrap();
+        let (reports, broken) = files.list();
+        let runs: Vec<_> = reports.iter().map(|report| report.run.as_str()).collect();
+        assert_eq!((runs, broken), (vec!["20261129-2", "20261129-1"], 1));
+        assert!(matches!(files.load("20261129-3"), Err(FilesError::NoRun(_))));
+        assert!(matches!(files.load("../../../etc/passwd"), Err(FilesError::Read(..) | FilesError::NoReport(..))));
+    }
+
+    #[test]
+    fn a_disk_that_takes_nothing_is_said_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        // A file where the folder has to be: that holds for every user, also for root.
+        fs::write(folder.path().join("reports"), "").unwrap();
+        let error = Files::at(folder.path()).keep(&report("a", 1.0)).unwrap_err().to_string();
+        assert!(error.contains("could not be kept in") || error.contains("is there already"), "{error}");
+        // The system's own full disk, as the temporary file.
+        let full = tempfile::tempdir().unwrap();
+        let temporary = full.path().join(format!(".x.{}.tmp", std::process::id()));
+        std::os::unix::fs::symlink("/dev/full", temporary).unwrap();
+        let error = write_once(full.path(), "x", b"data").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(names(full.path()), [""; 0], "neither the file nor its temporary one");
+    }
+
+    #[test]
+    fn the_lock_is_held_by_one_and_says_by_whom() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::at(folder.path());
+        let Locked::Ours(lock) = files.lock(&holder("a")).unwrap() else { panic!() };
+        let Locked::Theirs(Some(there)) = files.lock(&holder("b")).unwrap() else { panic!() };
+        assert_eq!(there, holder("a"));
+        drop(lock);
+        assert!(matches!(files.lock(&holder("b")).unwrap(), Locked::Ours(_)));
+        assert!(matches!(files.lock(&holder("c")).unwrap(), Locked::Ours(_)), "the one before is over");
+    }
+
+    #[test]
+    fn a_baseline_is_of_one_probe_on_one_target() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::at(folder.path());
+        let report = report("a", 4000.0);
+        assert_eq!(files.baseline("hbm", &report.target), None);
+        files.keep_baseline(&report).unwrap();
+        files.keep_baseline(&Report { run: "b".to_owned(), ..report.clone() }).unwrap();
+        assert_eq!(files.baseline("hbm", &report.target).map(|report| report.run), Some("b".to_owned()));
+        assert_eq!(files.baseline("hbm", &Target::default()), None);
+        assert_eq!(files.baseline("pcie", &report.target), None);
+    }
+}

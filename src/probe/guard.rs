@@ -1,0 +1,366 @@
+//! When a probe may run, and when it must end: rules over what is known of the machine.
+//!
+//! Pure: readings in, a verdict in words out. It must not know where readings come from. Invariants: what
+//! is not known counts against the run; forcing overrules company, never heat, memory or a sick GPU; every
+//! refusal says what to do.
+
+use std::fmt::Write as _;
+
+use crate::model::{Reading, Why};
+
+use super::life::Refusal;
+use super::spec::Cost;
+
+/// Device memory that stays free for others, bytes: this much, or [`HEADROOM_SHARE`] of all.
+const HEADROOM_BYTES: f64 = 2.0 * GIB;
+/// Share of the device memory that stays free for others.
+const HEADROOM_SHARE: f64 = 0.05;
+/// A run ends this far below the slowdown temperature, °C.
+const ABORT_MARGIN_C: f64 = 5.0;
+/// A run does not start unless it is this far below, °C: it has to have room to heat.
+const START_MARGIN_C: f64 = 15.0;
+/// Activity from which a GPU counts as computing, %.
+const BUSY_PCT: f64 = 1.0;
+/// Device memory that others may take while a probe runs before it makes way, bytes.
+const GROWTH_BYTES: f64 = 0.5 * GIB;
+/// What a CUDA context may take besides what the probe allocates, bytes: 120 to 550 MB were seen.
+const CONTEXT_BYTES: f64 = 0.75 * GIB;
+/// Free memory of the host that a probe leaves, share of all.
+const HOST_SHARE: f64 = 0.1;
+/// Duty cycle of a run that was forced beside others, %.
+pub const FORCED_DUTY_PCT: u8 = 10;
+/// Clocks event reasons that mean trouble: HW slowdown, HW thermal slowdown, power brake (nvml.h).
+const TROUBLE_BITS: u64 = 0x8 | 0x40 | 0x80;
+const GIB: f64 = 1_073_741_824.0;
+
+/// A process on a GPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OnGpu {
+    /// Its id, as the driver counts.
+    pub pid: u32,
+    /// Its device memory, bytes.
+    pub mem: Reading,
+}
+
+/// What is known of a GPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gpu {
+    /// NVML index.
+    pub index: u8,
+    /// Why the driver gives nothing at all; `None` while it answers.
+    pub down: Option<String>,
+    /// Processes that hold device memory; `None` when the driver does not list them.
+    pub processes: Option<Vec<OnGpu>>,
+    /// How busy it is, %: SMs active, or where that is not counted the share of time with a kernel.
+    pub busy_pct: Reading,
+    /// Device memory in use, bytes.
+    pub mem_used: Reading,
+    /// Device memory in all, bytes.
+    pub mem_total: Reading,
+    /// Temperature of the die, °C.
+    pub temp: Reading,
+    /// Temperature at which the driver slows it, °C.
+    pub temp_slowdown: Reading,
+    /// Compute mode: 0 anybody, 1 and 3 one process, 2 nobody (nvml.h, `nvmlComputeMode_t`).
+    pub compute_mode: Reading,
+    /// Clocks event reasons that hold (nvml.h).
+    pub reasons: Reading,
+    /// Uncorrected ECC errors since the driver was loaded.
+    pub ecc: Reading,
+    /// Xid errors since warptop watches.
+    pub xids: Reading,
+}
+
+/// What is known of the host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Host {
+    /// Memory in use, bytes.
+    pub mem_used: Reading,
+    /// Memory in all, bytes.
+    pub mem_total: Reading,
+    /// CPUs that are busy, % of all.
+    pub cpu_busy_pct: Reading,
+}
+
+/// The machine as a probe's target sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// The GPUs that the probe is aimed at.
+    pub gpus: Vec<Gpu>,
+    /// The host.
+    pub host: Host,
+    /// Serving engines that answer here, by their URL: they share the host's memory.
+    pub engines: Vec<String>,
+}
+
+/// A run that may start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Admission {
+    /// Share of time it may keep the target busy, %.
+    pub duty_pct: u8,
+    /// Device memory it may take on each GPU, context included, bytes.
+    pub most_bytes: u64,
+    /// Who else was there, in words; empty when nobody was.
+    pub company: String,
+}
+
+/// What the preflight says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Go.
+    Admitted(Admission),
+    /// Do not.
+    Refused(Refusal),
+    /// Something has not been read yet: ask again.
+    NotYet,
+}
+
+fn refuse(can_force: bool, why: String, hint: &str) -> Verdict {
+    Verdict::Refused(Refusal { why, can_force, hint: hint.to_owned() })
+}
+
+const FORCE: &str = "stop it, or force the run: it then keeps the target busy for a tenth of the time";
+
+/// Whether a run of this cost may start.
+pub fn preflight(machine: &Machine, cost: &Cost, needs_gpu: bool, forced: bool) -> Verdict {
+    if needs_gpu && machine.gpus.is_empty() {
+        return refuse(
+            false,
+            "there is no such GPU on this machine".to_owned(),
+            "`warptop probe list` says which probes need none",
+        );
+    }
+    let mut company = Vec::new();
+    let mut most_bytes = u64::MAX;
+    for gpu in &machine.gpus {
+        match gpu_may(gpu, cost, forced, &mut company) {
+            Ok(bytes) => most_bytes = most_bytes.min(bytes),
+            Err(verdict) => return *verdict,
+        }
+    }
+    if let Some(verdict) = host_may_not(&machine.host, cost) {
+        return verdict;
+    }
+    if !needs_gpu && !machine.engines.is_empty() {
+        company.push(format!("an engine serves here ({})", machine.engines.join(", ")));
+    }
+    if let Some(first) = company.first()
+        && !forced
+    {
+        return refuse(true, company.join("; "), if first.is_empty() { "" } else { FORCE });
+    }
+    let duty_pct = if company.is_empty() { 100 } else { FORCED_DUTY_PCT };
+    Verdict::Admitted(Admission { duty_pct, most_bytes, company: company.join("; ") })
+}
+
+/// A number that has to be known. What will never be known can be forced past.
+fn known(reading: Reading, what: &str, gpu: u8, forced: bool) -> Result<Option<f64>, Box<Verdict>> {
+    match reading {
+        Reading::Value(value) => Ok(Some(value)),
+        Reading::Missing(Why::NotYet) => Err(Box::new(Verdict::NotYet)),
+        Reading::Missing(_) if forced => Ok(None),
+        Reading::Missing(why) => {
+            let why = format!("the {what} of GPU {gpu} cannot be read ({})", why.word());
+            Err(Box::new(refuse(true, why, "make it readable, or force the run if you know the GPU is free and cool")))
+        }
+    }
+}
+
+/// Whether a run may start on this GPU, and how much memory it may take.
+fn gpu_may(gpu: &Gpu, cost: &Cost, forced: bool, company: &mut Vec<String>) -> Result<u64, Box<Verdict>> {
+    let i = gpu.index;
+    if let Some(why) = &gpu.down {
+        return Err(Box::new(refuse(false, format!("GPU {i} cannot be read: {why}"), "nothing runs on what is not seen")));
+    }
+    mode_may(gpu)?;
+    let used = known(gpu.mem_used, "memory", i, forced)?;
+    let total = known(gpu.mem_total, "memory", i, forced)?;
+    let temp = known(gpu.temp, "temperature", i, forced)?;
+    let slowdown = known(gpu.temp_slowdown, "slowdown temperature", i, forced)?;
+    let busy = known(gpu.busy_pct, "activity", i, forced)?;
+    if let (Some(temp), Some(slowdown)) = (temp, slowdown)
+        && temp > slowdown - START_MARGIN_C
+    {
+        let why = format!("GPU {i} has {temp:.0} °C, its clocks are slowed at {slowdown:.0} °C");
+        let hint = format!("wait until it has {:.0} °C or less, and look at the cooling", slowdown - START_MARGIN_C);
+        return Err(Box::new(refuse(false, why, &hint)));
+    }
+    if trouble(gpu.reasons) {
+        let why = format!("hardware slowdown holds GPU {i} down right now");
+        return Err(Box::new(refuse(false, why, "look at power supply and cooling first; the clocks pane says which")));
+    }
+    neighbours(gpu, busy, forced, company)?;
+    let (Some(used), Some(total)) = (used, total) else { return Ok(cost.gpu_bytes) };
+    let room = total - used - headroom(total);
+    if room < cost.gpu_bytes as f64 {
+        let why = format!(
+            "GPU {i} has {:.1} GiB free, of which {:.1} GiB stay free for others; the probe takes {:.1} GiB",
+            (total - used) / GIB,
+            headroom(total) / GIB,
+            cost.gpu_bytes as f64 / GIB
+        );
+        return Err(Box::new(refuse(false, why, "give it a smaller working set, or free device memory")));
+    }
+    Ok(room as u64)
+}
+
+fn mode_may(gpu: &Gpu) -> Result<(), Box<Verdict>> {
+    let alone = gpu.processes.as_ref().is_some_and(Vec::is_empty);
+    let i = gpu.index;
+    // A mode is set by an administrator for a reason: it is never overruled, and never changed.
+    match gpu.compute_mode.value().map(|mode| mode as u64) {
+        Some(2) => Err(Box::new(refuse(
+            false,
+            format!("the compute mode of GPU {i} is 'prohibited': no process may compute on it"),
+            "an administrator can allow it: nvidia-smi -c 0",
+        ))),
+        Some(1 | 3) if !alone => Err(Box::new(refuse(
+            false,
+            format!("the compute mode of GPU {i} is 'exclusive' and a process has it"),
+            "stop that process first",
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Notes who else computes on the GPU.
+fn neighbours(gpu: &Gpu, busy: Option<f64>, forced: bool, company: &mut Vec<String>) -> Result<(), Box<Verdict>> {
+    let i = gpu.index;
+    match gpu.processes.as_deref() {
+        None if forced => {}
+        None => {
+            let why = format!("the driver does not list the processes on GPU {i}: whether it is free is not known");
+            return Err(Box::new(refuse(true, why, "force the run if you know that it is free")));
+        }
+        Some([]) => {
+            if let Some(busy) = busy.filter(|busy| *busy > BUSY_PCT) {
+                company.push(format!("GPU {i} is {busy:.0} % busy with a process that is not listed here"));
+            }
+        }
+        Some(processes) => {
+            let mut words = format!("on GPU {i} ");
+            for (n, process) in processes.iter().take(3).enumerate() {
+                let _ = write!(words, "{}process {}", if n > 0 { ", " } else { "" }, process.pid);
+                if let Reading::Value(bytes) = process.mem {
+                    let _ = write!(words, " ({:.1} GiB)", bytes / GIB);
+                }
+            }
+            if processes.len() > 3 {
+                let _ = write!(words, " and {} more", processes.len() - 3);
+            }
+            words.push_str(if processes.len() == 1 { " computes" } else { " compute" });
+            company.push(words);
+        }
+    }
+    Ok(())
+}
+
+fn host_may_not(host: &Host, cost: &Cost) -> Option<Verdict> {
+    let (Reading::Value(used), Reading::Value(total)) = (host.mem_used, host.mem_total) else {
+        let missing = host.mem_used.why().or(host.mem_total.why());
+        return Some(if missing == Some(Why::NotYet) {
+            Verdict::NotYet
+        } else {
+            refuse(false, "how much memory the host has free cannot be read".to_owned(), "is /proc mounted here?")
+        });
+    };
+    let room = total * (1.0 - HOST_SHARE) - used;
+    (room < cost.host_bytes as f64).then(|| {
+        let why = format!(
+            "the host has {:.1} GiB free, of which a tenth of all stays free; the probe takes {:.1} GiB",
+            (total - used) / GIB,
+            cost.host_bytes as f64 / GIB
+        );
+        refuse(false, why, "give it a smaller working set, or free memory")
+    })
+}
+
+fn headroom(total: f64) -> f64 {
+    HEADROOM_BYTES.max(total * HEADROOM_SHARE)
+}
+
+fn trouble(reasons: Reading) -> bool {
+    // Exact: the bits fit into the f64 that carries them.
+    reasons.value().is_some_and(|bits| bits as u64 & TROUBLE_BITS != 0)
+}
+
+/// What a running probe is held against: the machine when it started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Watch {
+    before: Vec<Gpu>,
+    cost: Cost,
+    forced: bool,
+}
+
+impl Watch {
+    /// Watches a run that starts on this machine now.
+    pub fn new(machine: &Machine, cost: &Cost, forced: bool) -> Self {
+        Self { before: machine.gpus.clone(), cost: cost.clone(), forced }
+    }
+
+    /// Why the run must end; `None` while it may go on. `child` is its process.
+    pub fn abort(&self, machine: &Machine, child: Option<u32>) -> Option<String> {
+        self.before.iter().find_map(|before| {
+            match machine.gpus.iter().find(|gpu| gpu.index == before.index) {
+                Some(gpu) => self.abort_on(before, gpu, child),
+                None => Some(format!("GPU {} is gone", before.index)),
+            }
+        })
+    }
+
+    fn abort_on(&self, before: &Gpu, gpu: &Gpu, child: Option<u32>) -> Option<String> {
+        let i = gpu.index;
+        if let Some(why) = &gpu.down {
+            return Some(format!("GPU {i} can no longer be read: {why}"));
+        }
+        let grew = |then: Reading, now: Reading| now.value().unwrap_or(0.0) - then.value().unwrap_or(0.0) > 0.0;
+        if before.ecc.value().is_some() && grew(before.ecc, gpu.ecc) {
+            return Some(format!("GPU {i} had an uncorrected ECC error"));
+        }
+        if grew(before.xids, gpu.xids) {
+            return Some(format!("GPU {i} reported an Xid error; dmesg says which"));
+        }
+        if let (Reading::Value(temp), Reading::Value(slowdown)) = (gpu.temp, gpu.temp_slowdown)
+            && temp >= slowdown - ABORT_MARGIN_C
+        {
+            return Some(format!("GPU {i} has {temp:.0} °C, its clocks are slowed at {slowdown:.0} °C"));
+        }
+        if trouble(gpu.reasons) {
+            return Some(format!("hardware slowdown holds GPU {i} down"));
+        }
+        self.crowded(before, gpu, child)
+    }
+
+    /// Whether somebody else wants the memory or the GPU.
+    fn crowded(&self, before: &Gpu, gpu: &Gpu, child: Option<u32>) -> Option<String> {
+        let i = gpu.index;
+        let old = before.processes.as_deref().unwrap_or_default();
+        let new: Vec<&OnGpu> = gpu
+            .processes
+            .iter()
+            .flatten()
+            .filter(|process| old.iter().all(|o| o.pid != process.pid))
+            .collect();
+        // In a container the driver may count processes differently: then the only new one is the child.
+        let own = new.iter().find(|process| Some(process.pid) == child).or_else(|| new.first());
+        if let Some(stranger) = new.iter().find(|process| Some(process.pid) != own.map(|own| own.pid))
+            && !self.forced
+        {
+            return Some(format!("process {} began to compute on GPU {i}", stranger.pid));
+        }
+        let own_bytes = own.and_then(|own| own.mem.value());
+        let own_bytes = own_bytes.unwrap_or(0.0).max(self.cost.gpu_bytes as f64 + CONTEXT_BYTES);
+        let (used, total) = (gpu.mem_used.value()?, gpu.mem_total.value()?);
+        let growth = used - before.mem_used.value()? - own_bytes;
+        let short = total - used < headroom(total);
+        // Before anybody is out of memory, the probe is.
+        if growth > 0.0 && short || growth > GROWTH_BYTES && !self.forced {
+            return Some(format!("others took {:.1} GiB more of the memory of GPU {i}", growth / GIB));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+#[path = "guard/tests.rs"]
+mod tests;

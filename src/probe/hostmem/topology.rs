@@ -1,0 +1,165 @@
+//! NUMA nodes, their CPUs and caches, as sysfs tells them; only CPUs that this process may use count.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+const NODES: &str = "/sys/devices/system/node";
+const CPUS: &str = "/sys/devices/system/cpu";
+
+/// A NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) id: usize,
+    /// Those that this process may use.
+    pub(super) cpus: Vec<usize>,
+    /// Last-level cache of the node, all of it, bytes; 0 when not known.
+    pub(super) cache_bytes: usize,
+    /// What one CPU sees of each level of cache (1 to 3), bytes; 0 when there is none.
+    levels: [usize; 3],
+}
+
+/// The machine.
+#[derive(Clone, Debug)]
+pub(super) struct Topology {
+    pub(super) nodes: Vec<Node>,
+}
+
+impl Topology {
+    pub(super) fn read() -> Self {
+        let allowed = allowed();
+        let of_node = |id: usize| {
+            let list = fs::read_to_string(format!("{NODES}/node{id}/cpulist")).unwrap_or_default();
+            parse_list(&list).into_iter().filter(|cpu| allowed.contains(cpu)).collect::<Vec<_>>()
+        };
+        let mut nodes: Vec<_> = ids().into_iter().map(|id| Node::new(id, of_node(id))).collect();
+        // A node of memory only, or one whose CPUs are not ours, cannot be measured from within.
+        nodes.retain(|node| !node.cpus.is_empty());
+        if nodes.is_empty() {
+            nodes.push(Node::new(0, allowed.into_iter().collect()));
+        }
+        Self { nodes }
+    }
+
+    pub(super) fn facts(&self) -> Vec<(String, String)> {
+        let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let value = |name: &str| Some(info.lines().find(|line| line.starts_with(name))?.split_once(':')?.1.trim());
+        let pages = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+        let pages = pages.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
+        let mut facts = vec![("NUMA nodes".to_owned(), self.nodes.len().to_string())];
+        for (name, text) in [("CPU", value("model name")), ("transparent huge pages", pages)] {
+            facts.extend(text.map(|text| (name.to_owned(), text.to_owned())));
+        }
+        for node in &self.nodes {
+            let text = format!("{} CPUs, {} MiB of last-level cache", node.cpus.len(), node.cache_bytes >> 20);
+            facts.push((format!("node {}", node.id), text));
+        }
+        facts
+    }
+}
+
+impl Node {
+    fn new(id: usize, cpus: Vec<usize>) -> Self {
+        let levels = cpus.first().map_or([0; 3], |&cpu| caches_of(cpu));
+        let last = levels.iter().rposition(|&bytes| bytes > 0).map_or(0, |place| place + 1);
+        // CPUs that share a cache name the same ones.
+        let shared: BTreeSet<String> = cpus.iter().filter_map(|&cpu| shared_by(cpu, last)).collect();
+        let cache_bytes = levels.iter().copied().max().unwrap_or(0) * shared.len().max(1);
+        Self { id, cpus, cache_bytes, levels }
+    }
+
+    /// What a chain of loads measures: each level of cache with half of its size, and DRAM with `most` bytes.
+    pub(super) fn levels(&self, most: usize) -> Vec<(&'static str, usize)> {
+        let names = ["L1", "L2", "L3"];
+        let caches = names.into_iter().zip(self.levels).map(|(name, bytes)| (name, bytes / 2));
+        let mut out: Vec<_> = caches.filter(|&(_, bytes)| bytes > 0 && bytes <= most).collect();
+        out.push(("DRAM", most));
+        out
+    }
+}
+
+/// How many NUMA nodes there are.
+pub(super) fn count_nodes() -> usize {
+    ids().len().max(1)
+}
+
+fn ids() -> Vec<usize> {
+    let entries = fs::read_dir(NODES).into_iter().flatten().flatten();
+    let mut ids: Vec<_> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// CPUs that this process may run on.
+fn allowed() -> BTreeSet<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return BTreeSet::from([0]) };
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+/// A list of the kernel: "0-3,8,10-11".
+fn parse_list(text: &str) -> Vec<usize> {
+    let mut out = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) {
+            out.extend(first..=last.min(first + 4096));
+        }
+    }
+    out
+}
+
+/// The file of a cache of this CPU that holds data, by its level.
+fn cache(cpu: usize, level: usize, file: &str) -> Option<String> {
+    let read = |path: &Path, name: &str| fs::read_to_string(path.join(name)).ok().map(|text| text.trim().to_owned());
+    let entries = fs::read_dir(format!("{CPUS}/cpu{cpu}/cache")).ok()?.flatten();
+    let mut paths = entries.map(|entry| entry.path());
+    let path = paths.find(|path| {
+        read(path, "level") == Some(level.to_string()) && read(path, "type").is_some_and(|kind| kind != "Instruction")
+    })?;
+    read(&path, file)
+}
+
+fn caches_of(cpu: usize) -> [usize; 3] {
+    [1, 2, 3].map(|level| cache(cpu, level, "size").as_deref().and_then(parse_size).unwrap_or(0))
+}
+
+fn shared_by(cpu: usize, level: usize) -> Option<String> {
+    cache(cpu, level, "shared_cpu_list")
+}
+
+/// A size of sysfs: "48K", "260M".
+fn parse_size(text: &str) -> Option<usize> {
+    let (number, factor) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 1 << 10),
+        b'M' => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    number.parse::<usize>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_sizes_of_the_kernel_are_read() {
+        assert_eq!(parse_list("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
+        assert_eq!(parse_list("\n"), [0; 0]);
+        assert_eq!([parse_size("48K"), parse_size("260M"), parse_size("64"), parse_size("x")], [
+            Some(48 << 10),
+            Some(260 << 20),
+            Some(64),
+            None
+        ]);
+    }
+
+    #[test]
+    fn this_machine_has_a_node_with_a_cpu() {
+        let topology = Topology::read();
+        assert!(topology.nodes.iter().all(|node| !node.cpus.is_empty()) && !topology.nodes.is_empty());
+        let levels = topology.nodes[0].levels(1 << 30);
+        assert_eq!(levels.last(), Some(&("DRAM", 1 << 30)));
+        assert!(levels.is_sorted_by_key(|level| level.1), "{levels:?}");
+    }
+}

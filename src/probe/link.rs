@@ -1,0 +1,183 @@
+//! The child's side: what a probe may say, and when it must stop.
+//!
+//! Owns the process it runs in: it dies with its parent, it ends when told to, and it says all it has to
+//! say as lines of [`Message`]. It must not know what is measured. Invariants: every word of a probe is
+//! also a question whether to go on; a child that is told to stop and does not is ended from within.
+
+use std::io::{self, Read as _, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::model::{Clock, SystemClock, text};
+
+use super::protocol::{Failure, Message, Outcome, Request, Sample, VERSION};
+use super::spec::Target;
+
+/// How long a probe may take to see that it shall stop before its process ends anyway.
+const STOP_WITHIN: Duration = Duration::from_millis(250);
+/// Least time between two words about how far it is, µs.
+const PROGRESS_EVERY_US: u64 = 100_000;
+/// Exit code of a child that was told to stop, or whose parent is gone.
+const LEFT: i32 = 3;
+
+/// What a probe is given to speak through.
+pub struct Link {
+    request: Request,
+    clock: Arc<dyn Clock>,
+    stop: Arc<AtomicBool>,
+    out: Box<dyn io::Write + Send>,
+    said: Option<u64>,
+}
+
+impl Link {
+    /// A link that speaks into `out`, for a child and for tests of probes.
+    pub fn new(
+        request: Request,
+        clock: Arc<dyn Clock>,
+        stop: Arc<AtomicBool>,
+        out: Box<dyn io::Write + Send>,
+    ) -> Self {
+        Self { request, clock, stop, out, said: None }
+    }
+
+    /// What it is aimed at. One GPU: the only one that CUDA shows here, as its device 0.
+    pub const fn target(&self) -> &Target {
+        &self.request.target
+    }
+
+    /// Device memory it may take on each GPU, context included, bytes.
+    pub const fn most_bytes(&self) -> u64 {
+        self.request.most_bytes
+    }
+
+    /// Share of time it may keep the target busy, 0 to 1. Kernels stay at 5 ms or less in any case.
+    pub fn duty(&self) -> f64 {
+        f64::from(self.request.duty_pct.clamp(1, 100)) / 100.0
+    }
+
+    /// Microseconds of a monotonic clock.
+    pub fn micros(&self) -> u64 {
+        self.clock.micros()
+    }
+
+    /// Goes on unless it shall stop.
+    ///
+    /// # Errors
+    /// [`Failure::Stopped`], to be handed on with `?`.
+    pub fn check(&self) -> Result<(), Failure> {
+        if self.stop.load(Ordering::Acquire) { Err(Failure::Stopped) } else { Ok(()) }
+    }
+
+    /// Says how far it is: the share that is done (0 to 1), the time left in s where that can be told, and
+    /// what it is doing. May be called as often as one likes; only a few words a second go out.
+    ///
+    /// # Errors
+    /// [`Failure::Stopped`], to be handed on with `?`.
+    pub fn progress(&mut self, done: f64, eta_s: Option<f64>, what: &str) -> Result<(), Failure> {
+        self.check()?;
+        let now = self.clock.micros();
+        if self.said.is_some_and(|said| now.saturating_sub(said) < PROGRESS_EVERY_US) {
+            return Ok(());
+        }
+        self.said = Some(now);
+        let done = if done.is_finite() { done.clamp(0.0, 1.0) } else { 0.0 };
+        let eta_s = eta_s.filter(|eta| eta.is_finite());
+        self.say(&Message::Progress { done, eta_s, what: what.to_owned() })
+    }
+
+    /// Says one measurement.
+    ///
+    /// # Errors
+    /// When it is no number, or to stop.
+    pub fn sample(&mut self, series: &str, unit: &str, value: f64) -> Result<(), Failure> {
+        self.check()?;
+        if !value.is_finite() {
+            return Err(Failure::Failed(format!("a measurement of {series} is no number")));
+        }
+        self.say(&Message::Sample(Sample { series: series.to_owned(), unit: unit.to_owned(), value }))
+    }
+
+    /// Rests after `busy_us` of work, so that the duty cycle is kept: not at all when the target is its own.
+    ///
+    /// # Errors
+    /// [`Failure::Stopped`], to be handed on with `?`.
+    pub fn rest(&self, busy_us: u64) -> Result<(), Failure> {
+        let mut left = (busy_us as f64 * (1.0 / self.duty() - 1.0)) as u64;
+        while left > 0 {
+            self.check()?;
+            let nap = left.min(20_000);
+            std::thread::sleep(Duration::from_micros(nap));
+            left -= nap;
+        }
+        self.check()
+    }
+
+    /// Writes a line. When nobody reads any more, there is nobody to measure for.
+    pub(super) fn say(&mut self, message: &Message) -> Result<(), Failure> {
+        let mut line = serde_json::to_vec(message).map_err(|error| Failure::Failed(error.to_string()))?;
+        line.push(b'\n');
+        self.out.write_all(&line).and_then(|()| self.out.flush()).map_err(|_| Failure::Stopped)
+    }
+}
+
+/// Runs the probe that `request` names, as the child that this process is. Returns its exit code.
+pub fn run_as_child(request: &str) -> u8 {
+    let Ok(request) = serde_json::from_str::<Request>(request) else { return 2 };
+    if !die_with(request.parent) {
+        return LEFT as u8;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    obey(&stop);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let mut link = Link::new(request, clock, stop, Box::new(io::stdout()));
+    let last = match attempt(&mut link) {
+        Ok(outcome) => Message::Result(outcome),
+        Err(failure) => Message::Error(failure),
+    };
+    let code = u8::from(matches!(last, Message::Error(_)));
+    drop(link.say(&last));
+    code
+}
+
+fn attempt(link: &mut Link) -> Result<Outcome, Failure> {
+    let run = link.request.run.clone();
+    link.say(&Message::Hello { version: VERSION, run })?;
+    let Some(probe) = super::find(&link.request.probe) else {
+        return Err(Failure::Failed(format!("this program has no probe '{}'", text::clean(&link.request.probe))));
+    };
+    let params = link.request.params.clone();
+    if !params.fit(&probe.spec) {
+        return Err(Failure::Failed("its parameters are not within their bounds".to_owned()));
+    }
+    // Libraries that are loaded at run time panic when they are not there.
+    catch_unwind(AssertUnwindSafe(|| (probe.run)(link, &params))).unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().map(String::as_str);
+        let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("for an unknown reason");
+        Err(Failure::Failed(format!("the probe broke off: {}", text::clean(words))))
+    })
+}
+
+/// Has the system kill this process when its parent ends, however that ends. Returns whether the parent
+/// is still there: it may have gone before the system knew.
+fn die_with(parent: u32) -> bool {
+    let asked = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    let is_there = rustix::process::getppid().is_some_and(|pid| pid.as_raw_nonzero().get().unsigned_abs() == parent);
+    asked.is_ok() && is_there
+}
+
+/// Listens for the one word that a child is told: any byte, or the end of its input, means stop.
+fn obey(stop: &Arc<AtomicBool>) {
+    let stop = Arc::clone(stop);
+    let body = move || {
+        let mut byte = [0];
+        while io::stdin().read(&mut byte).is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
+        stop.store(true, Ordering::Release);
+        // A kernel that runs, or a call that hangs, does not hear it.
+        std::thread::sleep(STOP_WITHIN);
+        std::process::exit(LEFT);
+    };
+    // Without a thread to listen the parent's kill is what ends it.
+    drop(std::thread::Builder::new().name("warptop-obey".to_owned()).spawn(body));
+}

@@ -1,0 +1,80 @@
+//! What probes are held against: figures measured elsewhere on the same product, and datasheets.
+//!
+//! A new row is one line with its source. Invariant: no figure without a source.
+
+use crate::model::gpu_specs;
+
+/// A figure of another measurement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reference {
+    /// Words of the product name that NVML gives, e.g. `H200`.
+    pub model: &'static str,
+    /// Id of the probe.
+    pub probe: &'static str,
+    /// Id of the figure.
+    pub figure: &'static str,
+    /// The value, in the figure's unit.
+    pub value: f64,
+    /// Where it comes from.
+    pub source: &'static str,
+}
+
+const fn row(
+    model: &'static str,
+    probe: &'static str,
+    figure: &'static str,
+    value: f64,
+    source: &'static str,
+) -> Reference {
+    Reference { model, probe, figure, value, source }
+}
+
+const TORCH: &str = "PyTorch's figure on one H200, as the project's issue on stress probes states it";
+
+/// Every reference, the most specific model first.
+pub const REFERENCES: &[Reference] = &[
+    row("H200", "hbm", "triad", 4374.0, TORCH),
+    row("H200", "hbm", "copy", 4287.0, TORCH),
+    row("H200", "pcie", "h2d", 53.3, TORCH),
+    row("H200", "pcie", "d2h", 55.0, TORCH),
+    row("H200", "launch", "plain", 2.5, TORCH),
+    row("H200", "launch", "graph", 1.3, TORCH),
+    row("H200", "gemm", "bf16", 765.0, TORCH),
+    row("H200", "soak", "bf16", 669.0, TORCH),
+];
+
+/// The reference for a figure of a product.
+pub fn of(model: &str, probe: &str, figure: &str) -> Option<&'static Reference> {
+    REFERENCES
+        .iter()
+        .find(|row| row.probe == probe && row.figure == figure && gpu_specs::names_model(model, row.model))
+}
+
+/// What the datasheet promises for a figure, in the figure's unit.
+pub fn datasheet(model: &str, probe: &str, figure: &str) -> Option<f64> {
+    match (probe, figure) {
+        ("hbm", "read" | "write" | "copy" | "triad") => gpu_specs::dram_peak_bytes_per_s(model).map(|peak| peak / 1e9),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_for_whole_names() {
+        assert_eq!(of("NVIDIA H200", "hbm", "triad").map(|row| row.value), Some(4374.0));
+        assert_eq!(of("NVIDIA H2000", "hbm", "triad"), None);
+        assert_eq!(of("", "hbm", "triad"), None);
+        assert_eq!(datasheet("NVIDIA H200", "hbm", "copy"), Some(4800.0));
+        assert_eq!(datasheet("NVIDIA H200", "hbm", "l2_read"), None);
+    }
+
+    #[test]
+    fn every_reference_has_a_source_and_a_positive_value() {
+        for row in REFERENCES {
+            assert!(row.value > 0.0 && row.source.len() > 20, "{row:?}");
+        }
+    }
+}

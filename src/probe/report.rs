@@ -1,0 +1,324 @@
+//! What a run leaves: `warptop.probe/1`, one JSON document a run, and the verdict in it.
+//!
+//! Owns the format (described in docs/probes.md, which a test checks) and how a figure is judged against
+//! datasheet, reference and baseline. It must not know where reports are kept or how they are shown.
+//! Invariants: names are only ever added; what is not known is `null`, never 0; a verdict says from what
+//! it was made and what to do.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::protocol::{Better, Check, Figure, Outcome, Sample};
+use super::reference;
+use super::spec::{Params, ProbeSpec, Target};
+
+/// What `schema` says.
+pub const SCHEMA: &str = "warptop.probe/1";
+
+/// Below this share of the reference a figure is worth a look, %.
+const WATCH_PCT: f64 = 95.0;
+/// Below this share of the reference something is wrong, %.
+const FAILED_PCT: f64 = 80.0;
+
+/// How the run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// With a result.
+    Done,
+    /// By the user, or because the guard ended it.
+    Stopped,
+    /// It did not run.
+    Refused,
+    /// Without a result.
+    Failed,
+}
+
+/// The whole report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Name of the run; rises with the time it began.
+    pub run: String,
+    /// Id of the probe.
+    pub probe: String,
+    /// Version of warptop.
+    pub warptop: String,
+    /// Name of the machine; empty when not known.
+    pub host: String,
+    /// What it ran on.
+    pub target: Target,
+    /// When the run began, ms since the Unix epoch.
+    pub started_unix_ms: u64,
+    /// When its process had ended.
+    pub ended_unix_ms: u64,
+    /// How it ended.
+    pub ending: Ending,
+    /// Why it is not a result, in words; `null` when it is one.
+    pub why: Option<String>,
+    /// Whether a refusal was overruled.
+    pub forced: bool,
+    /// Share of time that it might keep the target busy, %.
+    pub duty_pct: u8,
+    /// The probe's parameters.
+    pub inputs: Params,
+    /// The machine around it.
+    pub environment: Environment,
+    /// The figures, each with what it was held against.
+    pub results: Vec<Judged>,
+    /// Whether the computation was right.
+    pub checks: Vec<Check>,
+    /// What has to be known to read the figures.
+    pub notes: Vec<String>,
+    /// What it comes to.
+    pub verdict: Verdict,
+    /// Single measurements, in the order they came in.
+    pub samples: Vec<Sample>,
+    /// Measurements that came after as many as are kept.
+    pub samples_left_out: u64,
+}
+
+/// The machine while the probe ran.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Version of the GPU driver.
+    pub driver: Option<String>,
+    /// CUDA version that the driver supports.
+    pub cuda_driver: Option<String>,
+    /// Version of the kernel.
+    pub kernel: Option<String>,
+    /// Each GPU of the target.
+    pub gpus: Vec<GpuEnvironment>,
+    /// CPUs that were busy before the run, % of all.
+    pub cpu_busy_before_pct: Option<f64>,
+    /// Who else computed there, in words; empty when nobody did.
+    pub company: String,
+    /// What the probe's own process found: libraries, CPU, NUMA.
+    pub facts: BTreeMap<String, String>,
+}
+
+/// A GPU while the probe ran.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuEnvironment {
+    /// NVML index.
+    pub index: u8,
+    /// SM clock, MHz.
+    pub sm_clock_mhz: Range,
+    /// Highest SM clock of the product, MHz.
+    pub sm_clock_max_mhz: Option<f64>,
+    /// Memory clock, MHz.
+    pub mem_clock_mhz: Range,
+    /// Temperature of the die, °C.
+    pub temp_c: Range,
+    /// Temperature of the device memory, °C.
+    pub mem_temp_c: Range,
+    /// Board power, W.
+    pub power_w: Range,
+    /// Power limit, W.
+    pub power_limit_w: Option<f64>,
+    /// Time that each reason held the clocks down during the run, ms; `null` where it is not counted.
+    pub throttled_ms: BTreeMap<String, Option<f64>>,
+}
+
+/// A quantity during a run, as warptop read it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Range {
+    /// Just before.
+    pub before: Option<f64>,
+    /// Smallest.
+    pub min: Option<f64>,
+    /// Mean.
+    pub mean: Option<f64>,
+    /// Largest.
+    pub max: Option<f64>,
+}
+
+/// A figure with what it was held against.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// The figure.
+    #[serde(flatten)]
+    pub figure: Figure,
+    /// What the datasheet of the product promises, in the figure's unit.
+    pub datasheet: Option<f64>,
+    /// The figure in % of it; for a time, the datasheet's time in % of the figure.
+    pub pct_of_datasheet: Option<f64>,
+    /// What was measured on the same product elsewhere.
+    pub reference: Option<f64>,
+    /// Where that comes from.
+    pub reference_source: Option<String>,
+    /// The figure in % of it: above 100 is better.
+    pub pct_of_reference: Option<f64>,
+    /// What the baseline of this machine holds.
+    pub baseline: Option<f64>,
+    /// The figure in % of it: above 100 is better.
+    pub pct_of_baseline: Option<f64>,
+}
+
+/// How good it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// There is nothing to hold it against.
+    Unknown,
+    /// As it should be.
+    Ok,
+    /// Worth a look.
+    Watch,
+    /// Something is wrong.
+    Failed,
+}
+
+impl Level {
+    /// Its name.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Ok => "ok",
+            Self::Watch => "watch",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// What it comes to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// How good it is.
+    pub level: Level,
+    /// In a sentence.
+    pub summary: String,
+    /// What to do.
+    pub advice: Vec<String>,
+}
+
+/// `value` in % of `whole`, above 100 being better; `None` when there is nothing to divide by.
+pub fn pct(value: f64, whole: f64, better: Better) -> Option<f64> {
+    let (part, whole) = match better {
+        Better::Higher => (value, whole),
+        Better::Lower => (whole, value),
+        Better::Neither => return None,
+    };
+    (whole > 0.0 && part.is_finite()).then(|| part / whole * 100.0)
+}
+
+impl Judged {
+    /// Holds a figure against all that is known for it.
+    pub fn new(figure: Figure, probe: &str, target: &Target, baseline: Option<&Report>) -> Self {
+        let model = target.gpus.first().map_or("", |gpu| gpu.name.as_str());
+        let known = reference::of(model, probe, &figure.id);
+        let datasheet = reference::datasheet(model, probe, &figure.id);
+        let before = baseline.and_then(|report| report.figure(&figure.id));
+        let baseline = before.filter(|before| before.unit == figure.unit).map(|before| before.value);
+        let share = |whole: Option<f64>| pct(figure.value, whole?, figure.better);
+        Self {
+            pct_of_datasheet: share(datasheet),
+            pct_of_reference: share(known.map(|known| known.value)),
+            pct_of_baseline: share(baseline),
+            datasheet,
+            reference: known.map(|known| known.value),
+            reference_source: known.map(|known| known.source.to_owned()),
+            baseline,
+            figure,
+        }
+    }
+
+    /// The share that counts: of the reference, else of the baseline. And which of them it is.
+    pub fn share(&self) -> Option<(f64, &'static str)> {
+        let of = |share: Option<f64>, what| share.map(|share| (share, what));
+        of(self.pct_of_reference, "of the reference").or_else(|| of(self.pct_of_baseline, "of the baseline"))
+    }
+}
+
+impl Report {
+    /// A figure of the result.
+    pub fn figure(&self, id: &str) -> Option<&Figure> {
+        self.results.iter().map(|judged| &judged.figure).find(|figure| figure.id == id)
+    }
+
+    /// The figure that stands for the whole.
+    pub fn headline(&self, spec: &ProbeSpec) -> Option<&Judged> {
+        self.results.iter().find(|judged| judged.figure.id == spec.headline).or_else(|| self.results.first())
+    }
+
+    /// Takes in what the probe found, holds it against what is known, and judges.
+    pub fn take(&mut self, outcome: Outcome, baseline: Option<&Self>) {
+        let judge = |figure| Judged::new(figure, &self.probe, &self.target, baseline);
+        self.results = outcome.figures.into_iter().map(judge).collect();
+        self.checks = outcome.checks;
+        self.notes.extend(outcome.notes);
+        self.environment.facts.extend(outcome.facts);
+        self.verdict = self.judge();
+    }
+
+    /// What a run without a result comes to.
+    pub fn without_result(ending: Ending, why: &str) -> Verdict {
+        let summary = match ending {
+            Ending::Refused => format!("not run: {why}"),
+            Ending::Stopped => format!("no result: {why}"),
+            Ending::Done | Ending::Failed => format!("no result: {why}"),
+        };
+        let level = if ending == Ending::Failed { Level::Failed } else { Level::Unknown };
+        Verdict { level, summary, advice: Vec::new() }
+    }
+
+    fn judge(&self) -> Verdict {
+        let wrong: Vec<_> = self.checks.iter().filter(|check| !check.passed).collect();
+        if let Some(first) = wrong.first() {
+            let advice = "a wrong result is a fault of memory, GPU or driver: look at ECC errors and Xid messages, and \
+                          do not trust what this machine computes";
+            let summary = format!("the computation was wrong: {} ({})", first.what, first.detail);
+            return Verdict { level: Level::Failed, summary, advice: vec![advice.to_owned()] };
+        }
+        let compared = self.results.iter().filter_map(|judged| Some((judged, judged.share()?)));
+        let Some((worst, (share, of))) = compared.min_by(|a, b| a.1.0.total_cmp(&b.1.0)) else {
+            let summary = "measured; there is no reference for this machine yet".to_owned();
+            let advice = "the first good run becomes the baseline that later ones are held against".to_owned();
+            return Verdict { level: Level::Unknown, summary, advice: vec![advice] };
+        };
+        let level = match share {
+            share if self.duty_pct < 100 && share < WATCH_PCT => Level::Unknown,
+            share if share < FAILED_PCT => Level::Failed,
+            share if share < WATCH_PCT => Level::Watch,
+            _ => Level::Ok,
+        };
+        let summary = format!("{} reaches {share:.0} % {of}", worst.figure.label);
+        Verdict { level, summary, advice: if level == Level::Ok { Vec::new() } else { self.advice() } }
+    }
+
+    /// What may have held it back, from what was seen of the machine.
+    fn advice(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        if self.duty_pct < 100 || !self.environment.company.is_empty() {
+            out.push("others used the machine meanwhile: stop them and measure again for a figure that counts".to_owned());
+        }
+        for gpu in &self.environment.gpus {
+            let ms = self.ended_unix_ms.saturating_sub(self.started_unix_ms) as f64;
+            let held = gpu.throttled_ms.iter().filter_map(|(reason, held)| Some((reason, (*held)?)));
+            if let Some((reason, held)) = held.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, held)| *held > ms / 20.0) {
+                let reason = reason.replace('_', " ");
+                out.push(format!(
+                    "{reason} held the clocks of GPU {} down for {:.0} % of the run: raise the power limit or cool it \
+                     better before you blame the GPU",
+                    gpu.index,
+                    held / ms.max(1.0) * 100.0
+                ));
+            }
+            if let (Some(reached), Some(most)) = (gpu.sm_clock_mhz.max, gpu.sm_clock_max_mhz)
+                && reached < most * 0.9
+            {
+                out.push(format!("GPU {} reached {reached:.0} of {most:.0} MHz: are its clocks locked?", gpu.index));
+            }
+        }
+        if out.is_empty() {
+            out.push("nothing that warptop reads explains it: run it again, then compare with another machine".to_owned());
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+#[path = "report/tests.rs"]
+pub(super) mod tests;

@@ -1,0 +1,113 @@
+//! Judging figures, and the report as JSON.
+
+use super::*;
+use crate::probe::spec::GpuName;
+
+/// A report of a run on an H200 that found `triad` GB/s.
+pub(in crate::probe) fn report(run: &str, triad: f64) -> Report {
+    let mut report = Report {
+        schema: SCHEMA.to_owned(),
+        run: run.to_owned(),
+        probe: "hbm".to_owned(),
+        warptop: "0.1.0".to_owned(),
+        host: "gpu-07".to_owned(),
+        target: Target {
+            gpus: vec![GpuName { index: 0, uuid: "GPU-1".to_owned(), name: "NVIDIA H200".to_owned() }],
+        },
+        started_unix_ms: 1_795_960_000_000,
+        ended_unix_ms: 1_795_960_010_000,
+        ending: Ending::Done,
+        why: None,
+        forced: false,
+        duty_pct: 100,
+        inputs: Params::default(),
+        environment: Environment::default(),
+        results: Vec::new(),
+        checks: Vec::new(),
+        notes: Vec::new(),
+        verdict: Report::without_result(Ending::Failed, ""),
+        samples: Vec::new(),
+        samples_left_out: 0,
+    };
+    report.take(outcome(triad, true), None);
+    report
+}
+
+fn outcome(triad: f64, right: bool) -> Outcome {
+    let figure = Figure::median("triad", "Triad", "GB/s", Better::Higher, &[triad - 1.0, triad, triad + 1.0]).unwrap();
+    let check = Check { what: "sum of the copy".to_owned(), passed: right, detail: "7 for 8".to_owned() };
+    Outcome { figures: vec![figure], checks: vec![check], ..Outcome::default() }
+}
+
+#[test]
+fn a_figure_is_held_against_datasheet_and_reference() {
+    // The reference for an H200: 4374 GB/s; its datasheet: 4.8 TB/s.
+    let report = report("a", 4374.0 * 0.9);
+    let judged = &report.results[0];
+    assert!((judged.pct_of_reference.unwrap() - 90.0).abs() < 1e-9);
+    assert!((judged.pct_of_datasheet.unwrap() - 4374.0 * 0.9 / 48.0).abs() < 1e-9);
+    assert_eq!((report.verdict.level, judged.pct_of_baseline), (Level::Watch, None));
+    assert!(report.verdict.summary.contains("Triad reaches 90 % of the reference"), "{:?}", report.verdict);
+    assert!(!report.verdict.advice.is_empty());
+}
+
+#[test]
+fn the_verdict_follows_the_worst_figure() {
+    let level = |triad: f64| report("a", triad).verdict.level;
+    assert_eq!([level(4400.0), level(4100.0), level(3400.0)], [Level::Ok, Level::Watch, Level::Failed]);
+}
+
+#[test]
+fn a_wrong_computation_fails_however_fast_it_is() {
+    let mut report = report("a", 4400.0);
+    report.take(outcome(9999.0, false), None);
+    assert_eq!(report.verdict.level, Level::Failed);
+    assert!(report.verdict.summary.contains("sum of the copy (7 for 8)"));
+}
+
+#[test]
+fn without_a_reference_the_baseline_counts_and_without_both_nothing_is_claimed() {
+    let mut elsewhere = report("a", 1000.0);
+    elsewhere.target.gpus[0].name = "NVIDIA X1".to_owned();
+    elsewhere.take(outcome(1000.0, true), None);
+    assert_eq!(elsewhere.verdict.level, Level::Unknown);
+    assert_eq!(elsewhere.results[0].reference, None);
+    let before = elsewhere.clone();
+    elsewhere.take(outcome(700.0, true), Some(&before));
+    assert_eq!(elsewhere.verdict.level, Level::Failed);
+    assert!(elsewhere.verdict.summary.contains("70 % of the baseline"));
+}
+
+#[test]
+fn a_run_beside_others_is_not_called_slow() {
+    let mut shared = report("a", 4400.0);
+    shared.duty_pct = 10;
+    shared.take(outcome(3000.0, true), None);
+    assert_eq!(shared.verdict.level, Level::Unknown);
+    assert!(shared.verdict.advice[0].contains("others used the machine"));
+}
+
+#[test]
+fn advice_names_what_held_it_back() {
+    let mut slow = report("a", 4400.0);
+    let throttled = [("sw_power_cap".to_owned(), Some(6000.0)), ("sync_boost".to_owned(), None)].into();
+    slow.environment.gpus = vec![GpuEnvironment { throttled_ms: throttled, ..GpuEnvironment::default() }];
+    slow.take(outcome(3000.0, true), None);
+    assert!(slow.verdict.advice[0].contains("sw power cap held the clocks of GPU 0 down for 60 %"), "{:?}", slow.verdict);
+}
+
+#[test]
+fn for_a_time_less_is_more() {
+    assert_eq!(pct(2.0, 1.0, Better::Lower), Some(50.0));
+    assert_eq!(pct(2.0, 1.0, Better::Higher), Some(200.0));
+    assert_eq!(pct(2.0, 0.0, Better::Higher), None);
+    assert_eq!(pct(0.0, 1.0, Better::Lower), None);
+    assert_eq!(pct(2.0, 1.0, Better::Neither), None);
+}
+
+#[test]
+fn a_report_reads_back() {
+    let report = report("a", 4000.0);
+    let json = serde_json::to_string_pretty(&report).unwrap();
+    assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+}

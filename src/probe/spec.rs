@@ -1,0 +1,315 @@
+//! What a probe says of itself: name, key, parameters, cost. And what it is aimed at.
+//!
+//! Plain data: it must not know how a probe runs. Invariant: parameters that reach a probe are within
+//! the bounds that its own table states.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What a probe runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// The host's CPUs and memory; no GPU.
+    Host,
+    /// One GPU.
+    Gpu,
+    /// Every GPU of the machine, at least this many.
+    Gpus(usize),
+}
+
+/// A probe's description.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeSpec {
+    /// Its name on the command line and in reports.
+    pub id: &'static str,
+    /// The key that asks for it in the pane of probes.
+    pub key: char,
+    /// What it measures, in a word or three.
+    pub name: &'static str,
+    /// What it measures and how to read it: a sentence or two.
+    pub help: &'static str,
+    /// What it runs on.
+    pub needs: Needs,
+    /// Its own parameters.
+    pub params: &'static [Param],
+    /// What a run with these parameters costs on this target.
+    pub cost: fn(&Params, &Target) -> Cost,
+    /// How long after a run that went well the same request means that run, ms: so long it takes until
+    /// clocks and temperature are again what they were.
+    pub cool_ms: u64,
+    /// Which figure of the result stands for the whole on one line.
+    pub headline: &'static str,
+    /// Not listed anywhere: for tests.
+    pub hidden: bool,
+}
+
+/// What a run costs, for the question that comes before it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// How long it takes, s.
+    pub seconds: f64,
+    /// Device memory it takes on each GPU, context included, bytes.
+    pub gpu_bytes: u64,
+    /// Memory of the host it takes, bytes.
+    pub host_bytes: u64,
+    /// Board power it may draw on each GPU, W; `None` where that is not known.
+    pub watts: Option<f64>,
+    /// What else on the machine it disturbs: the end of the sentence "It disturbs …".
+    pub disturbs: String,
+}
+
+impl fmt::Display for Cost {
+    /// "about 12 s, 512 MiB of device memory, up to 700 W. It disturbs …"
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MIB: f64 = 1_048_576.0;
+        let seconds = self.seconds.max(1.0);
+        if seconds < 120.0 {
+            write!(f, "about {seconds:.0} s")?;
+        } else {
+            write!(f, "about {:.1} min", seconds / 60.0)?;
+        }
+        for (bytes, whose) in [(self.gpu_bytes, "device memory"), (self.host_bytes, "host memory")] {
+            let mib = bytes as f64 / MIB;
+            if mib >= 1024.0 {
+                write!(f, ", {:.1} GiB of {whose}", mib / 1024.0)?;
+            } else if bytes > 0 {
+                write!(f, ", {mib:.0} MiB of {whose}")?;
+            }
+        }
+        if let Some(watts) = self.watts {
+            write!(f, ", up to {watts:.0} W")?;
+        }
+        write!(f, ". It disturbs {}", self.disturbs)
+    }
+}
+
+/// What a parameter may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A number between two others.
+    Number {
+        /// When it is not given.
+        default: f64,
+        /// Smallest.
+        least: f64,
+        /// Largest.
+        most: f64,
+    },
+    /// One of these words.
+    Choice {
+        /// When it is not given.
+        default: &'static str,
+        /// All of them.
+        of: &'static [&'static str],
+    },
+}
+
+/// A parameter of a probe: `--NAME VALUE` on the command line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Param {
+    /// Its name on the command line and in reports.
+    pub name: &'static str,
+    /// What it does, with its unit.
+    pub help: &'static str,
+    /// What it may be.
+    pub kind: Kind,
+}
+
+/// A parameter's value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A number.
+    Number(f64),
+    /// A word.
+    Word(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+impl Param {
+    /// Its value when it is not given.
+    pub fn default(&self) -> Value {
+        match self.kind {
+            Kind::Number { default, .. } => Value::Number(default),
+            Kind::Choice { default, .. } => Value::Word(default.to_owned()),
+        }
+    }
+
+    /// What it may be, in words.
+    pub fn allowed(&self) -> String {
+        match self.kind {
+            Kind::Number { least, most, .. } => format!("{least} to {most}"),
+            Kind::Choice { of, .. } => of.join(", "),
+        }
+    }
+
+    /// The value that `text` means.
+    ///
+    /// # Errors
+    /// What is allowed instead.
+    pub fn parse(&self, text: &str) -> Result<Value, String> {
+        let value = match self.kind {
+            Kind::Number { .. } => text.parse().map(Value::Number).ok(),
+            Kind::Choice { .. } => Some(Value::Word(text.to_owned())),
+        };
+        value.filter(|value| self.admits(value)).ok_or_else(|| format!("allowed are {}", self.allowed()))
+    }
+
+    fn admits(&self, value: &Value) -> bool {
+        match (self.kind, value) {
+            (Kind::Number { least, most, .. }, Value::Number(number)) => (least..=most).contains(number),
+            (Kind::Choice { of, .. }, Value::Word(word)) => of.contains(&word.as_str()),
+            _ => false,
+        }
+    }
+}
+
+/// The parameters of a run, each of the probe's table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Params(BTreeMap<String, Value>);
+
+impl Params {
+    /// Every parameter of a probe at its default.
+    pub fn of(spec: &ProbeSpec) -> Self {
+        Self(spec.params.iter().map(|param| (param.name.to_owned(), param.default())).collect())
+    }
+
+    /// Sets a parameter.
+    pub fn put(&mut self, name: &str, value: Value) {
+        self.0.insert(name.to_owned(), value);
+    }
+
+    /// A number; NaN when the probe's table has no such number, which a test of the registry excludes.
+    pub fn number(&self, name: &str) -> f64 {
+        match self.0.get(name) {
+            Some(Value::Number(number)) => *number,
+            Some(Value::Word(_)) | None => f64::NAN,
+        }
+    }
+
+    /// A word; empty when the probe's table has no such choice.
+    pub fn word(&self, name: &str) -> &str {
+        match self.0.get(name) {
+            Some(Value::Word(word)) => word,
+            Some(Value::Number(_)) | None => "",
+        }
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// Whether these are exactly the parameters of a probe, each within its bounds.
+    pub fn fit(&self, spec: &ProbeSpec) -> bool {
+        self.0.len() == spec.params.len()
+            && spec.params.iter().all(|param| self.0.get(param.name).is_some_and(|value| param.admits(value)))
+    }
+}
+
+/// A GPU by all the names it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuName {
+    /// NVML index.
+    pub index: u8,
+    /// The driver's name for this very device, which CUDA knows as well; empty when not known.
+    #[serde(default)]
+    pub uuid: String,
+    /// Product name.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// What a run is aimed at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The GPUs; none: the host.
+    pub gpus: Vec<GpuName>,
+}
+
+impl Target {
+    /// A name for files and for telling targets apart: `host`, `GPU-8a3c…`, `gpu0`.
+    pub fn key(&self) -> String {
+        let one = |gpu: &GpuName| {
+            let uuid: String = gpu.uuid.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(64).collect();
+            if uuid.is_empty() { format!("gpu{}", gpu.index) } else { uuid }
+        };
+        match self.gpus.as_slice() {
+            [] => "host".to_owned(),
+            [gpu] => one(gpu),
+            // Every GPU of the machine: the first stands for them.
+            [first, rest @ ..] => format!("{}+{}", one(first), rest.len()),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.gpus.as_slice() {
+            [] => f.write_str("the host"),
+            [gpu] => write!(f, "GPU {}", gpu.index),
+            gpus => write!(f, "{} GPUs", gpus.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: Param =
+        Param { name: "mib", help: "", kind: Kind::Number { default: 512.0, least: 1.0, most: 4096.0 } };
+    const TYPE: Param = Param { name: "dtype", help: "", kind: Kind::Choice { default: "bf16", of: &["bf16", "fp8"] } };
+
+    #[test]
+    fn a_parameter_keeps_its_bounds() {
+        assert_eq!(SIZE.parse("4096"), Ok(Value::Number(4096.0)));
+        assert_eq!(TYPE.parse("fp8"), Ok(Value::Word("fp8".to_owned())));
+        for (param, text, words) in [
+            (SIZE, "4097", "1 to 4096"),
+            (SIZE, "NaN", "1 to 4096"),
+            (SIZE, "x", "1 to 4096"),
+            (TYPE, "int3", "bf16, fp8"),
+        ] {
+            assert!(param.parse(text).unwrap_err().contains(words), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_cost_is_a_sentence() {
+        let cost = Cost {
+            seconds: 12.0,
+            gpu_bytes: 3 << 29,
+            host_bytes: 64 << 20,
+            watts: Some(700.0),
+            disturbs: "whatever computes on the GPU".to_owned(),
+        };
+        assert_eq!(
+            cost.to_string(),
+            "about 12 s, 1.5 GiB of device memory, 64 MiB of host memory, up to 700 W. It disturbs whatever computes \
+             on the GPU"
+        );
+        let short = Cost { seconds: 300.0, gpu_bytes: 0, host_bytes: 0, watts: None, ..cost };
+        assert!(short.to_string().starts_with("about 5.0 min. It disturbs"));
+    }
+
+    #[test]
+    fn a_target_has_a_name_that_is_safe_in_a_path() {
+        let gpu = |uuid: &str| GpuName { index: 3, uuid: uuid.to_owned(), name: String::new() };
+        assert_eq!(Target::default().key(), "host");
+        assert_eq!(Target { gpus: vec![gpu("GPU-8a../b")] }.key(), "GPU-8ab");
+        assert_eq!(Target { gpus: vec![gpu("")] }.key(), "gpu3");
+        assert_eq!(Target { gpus: vec![gpu("A"), gpu("B")] }.key(), "A+1");
+    }
+}
