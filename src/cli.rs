@@ -2,6 +2,8 @@
 //!
 //! The only module that prints. It must not know how anything is read or drawn.
 
+mod probe;
+
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,6 +17,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::app::Exit;
 use crate::model::{Clock, SystemClock};
+use crate::probe::link;
 use crate::recording::{Output, RecordError};
 use crate::runtime::{self, Fault, Inputs, Program, Session, SnapshotError};
 use crate::sampler::access::{Access, AuthFile, TOKEN_VARIABLE, Token};
@@ -24,6 +27,7 @@ use crate::sampler::tls::Authorities;
 use crate::sampler::{GpuIds, Options};
 use crate::store::Retention;
 use crate::term::{self, caps, input};
+use probe::ProbeCommand;
 
 /// Shortest and longest period of the fast readings. Below 100 ms the GPU's own counters are no
 /// longer meaningful.
@@ -36,7 +40,8 @@ const AFTER_HELP: &str = "\
 Keys for engines are read from WARPTOP_ENGINE_TOKEN (a bearer token for those given with
 --engine) and from the file of --engine-auth, never from the command line.
 
-Exit codes: 0 ok, 1 error, 2 usage (also: no terminal to draw on), 130 ended by a signal.
+Exit codes: 0 ok, 1 error, 2 usage (also: no terminal to draw on), 3 a probe's verdict is 'failed',
+4 a probe was refused or declined, 130 ended by a signal.
 warptop only looks: it sets nothing on a GPU and opens no port.";
 
 /// Why is this LLM server slow? What the silicon, the server and the host do, on one time axis.
@@ -77,6 +82,17 @@ enum Command {
     },
     /// One reading, for scripts
     Snapshot(SnapshotArgs),
+    /// Measure what this machine can do: one probe, in a process of its own
+    #[command(subcommand)]
+    Probe(ProbeCommand),
+    /// A probe's own process: nothing to call by hand.
+    #[command(name = "__probe-child", hide = true)]
+    ProbeChild {
+        /// The probe, for whoever lists processes.
+        id: String,
+        /// What to do, as JSON.
+        request: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -280,7 +296,8 @@ pub fn main() -> ExitCode {
         Some(Command::Demo | Command::Replay { .. }) => (true, cli.sources.clone()),
         Some(Command::Snapshot(args)) => (args.replay.is_some(), args.sources.clone().or(&cli.sources)),
         Some(Command::Record { sources, .. }) => (false, sources.clone().or(&cli.sources)),
-        None => (false, cli.sources.clone()),
+        Some(Command::Probe(what)) => (false, what.sources().cloned().unwrap_or_default().or(&cli.sources)),
+        Some(Command::ProbeChild { .. }) | None => (false, cli.sources.clone()),
     };
     if let Some(option) = sources.given().filter(|_| replays) {
         let text = format!("{option} says how to read this machine, but a recording is played: leave it out");
@@ -292,6 +309,8 @@ pub fn main() -> ExitCode {
         Some(Command::Replay { file }) => watch(&cli, Some(&recorded(file))),
         Some(Command::Record { output, duration, .. }) => record(&sources, output, *duration),
         Some(Command::Snapshot(args)) => snapshot(&sources, args),
+        Some(Command::Probe(what)) => probe::run(&sources, what),
+        Some(Command::ProbeChild { request, .. }) => Ok(link::run_as_child(request)),
     };
     match done {
         Ok(code) => ExitCode::from(code),

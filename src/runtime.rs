@@ -5,6 +5,9 @@
 //! [`Inputs`], so that the whole program runs in a test on a terminal in memory.
 
 mod headless;
+mod headless_probe;
+mod machine;
+mod probes;
 mod session;
 
 use std::io;
@@ -24,6 +27,8 @@ use crate::ui::screen::Screen;
 use crate::ui::theme::Theme;
 
 pub use headless::{SnapshotError, record, snapshot_now, snapshot_of};
+pub use headless_probe::{Interrupted, Prepared, Ran, Step, Wanted};
+pub use probes::{Probes, Setup};
 pub use session::{Session, SessionError};
 
 /// Time between two frames while nothing is pressed, ms.

@@ -15,21 +15,26 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("store", &["model"]),
     ("engine", &["model"]),
+    ("probe", &["model"]),
     ("derive", &["model", "store"]),
     ("signal", &["model", "store", "engine", "derive"]),
     ("recording", &["model"]),
     ("sampler", &["model", "store", "engine", "recording"]),
-    ("app", &["model", "store", "derive", "signal"]),
-    ("ui", &["model", "store", "engine", "derive", "signal", "app"]),
+    ("app", &["model", "store", "probe", "derive", "signal"]),
+    ("ui", &["model", "store", "engine", "probe", "derive", "signal", "app"]),
     ("export", &["model", "store", "engine", "derive", "signal", "app", "ui"]),
     ("term", &["model", "app", "ui"]),
-    ("runtime", &["model", "store", "derive", "signal", "recording", "sampler", "app", "ui", "export", "term"]),
+    (
+        "runtime",
+        &["model", "store", "probe", "derive", "signal", "recording", "sampler", "app", "ui", "export", "term"],
+    ),
     (
         "cli",
         &[
             "model",
             "store",
             "engine",
+            "probe",
             "derive",
             "signal",
             "recording",
@@ -54,7 +59,16 @@ const CRATES: &[(&str, &[&str])] = &[
     ("procfs", &["sampler"]),
     ("sysinfo", &["sampler"]),
     ("clap", &["cli"]),
+    ("cudarc", &["probe"]),
 ];
+
+/// Calls into NVML or CUDA that change something and are allowed all the same. There are none: whoever adds
+/// one says what it changes, for whom, and who sets it back.
+const ALLOWED_SETTERS: &[&str] = &[];
+/// Where the calls of a GPU's libraries are: there nothing is even named as if it changed something.
+const LIBRARY_CALLS: [&str; 2] = ["src/sampler/nvml", "src/probe/"];
+/// Who may start a process: the one that makes sure that it is gone, and what that one is tested with.
+const STARTERS: [&str; 2] = ["src/probe/child.rs", "src/probe/fake.rs"];
 
 const CLOCK_FILE: &str = "src/model/clock.rs";
 const MAX_LINES: usize = 600;
@@ -79,9 +93,18 @@ impl Checker<'_> {
         self.module.first().map(String::as_str)
     }
 
-    fn nvml_name(&mut self, name: &str) {
-        if is_nvml_setter(name) {
+    fn library_name(&mut self, name: &str) {
+        if is_setter(name) && !ALLOWED_SETTERS.contains(&name) {
             self.complain(&format!("`{name}` changes a GPU; warptop only looks"));
+        }
+    }
+
+    /// The name of a function or method that is called where a GPU's libraries are.
+    fn called(&mut self, name: &str) {
+        let sets = ["set_", "reset_", "clear_"].iter().any(|prefix| name.starts_with(prefix));
+        let here = LIBRARY_CALLS.iter().any(|place| self.file.starts_with(place));
+        if sets && here && !ALLOWED_SETTERS.contains(&name) {
+            self.complain(&format!("`{name}()` may change a GPU; warptop only looks"));
         }
     }
 
@@ -91,7 +114,16 @@ impl Checker<'_> {
             self.complain("reads a clock; only model/clock.rs may, take a `Clock` instead");
         }
         for segment in segments {
-            self.nvml_name(segment);
+            self.library_name(segment);
+        }
+        // What the system is asked to do for a process of ours is no call into a library of a GPU.
+        if first != "rustix" {
+            self.called(segments.last().map_or("", String::as_str));
+        }
+        if segments.windows(2).any(|pair| pair[0] == "process" && pair[1] == "Command")
+            && !STARTERS.contains(&self.file)
+        {
+            self.complain("starts a process; only probe/child.rs may, which makes sure that it is gone");
         }
         let Some(top) = self.top().map(ToOwned::to_owned) else { return };
         if let Some((name, by)) = CRATES.iter().find(|(name, _)| name == first)
@@ -141,7 +173,7 @@ impl Checker<'_> {
                 segments.push(words[i + 2].to_owned());
                 i += 2;
             }
-            self.nvml_name(words[i].trim_matches(['"', 'b']));
+            self.library_name(words[i].trim_matches(['"', 'b']));
             if segments.len() > 1 {
                 self.path(&segments);
             }
@@ -189,21 +221,18 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         visit::visit_macro(self, item);
     }
     fn visit_lit_str(&mut self, text: &'ast syn::LitStr) {
-        self.nvml_name(&text.value());
+        self.library_name(&text.value());
     }
     fn visit_lit_byte_str(&mut self, text: &'ast syn::LitByteStr) {
-        self.nvml_name(&String::from_utf8_lossy(&text.value()));
+        self.library_name(&String::from_utf8_lossy(&text.value()));
     }
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
         let name = call.method.to_string();
         if name == "elapsed" && self.file != CLOCK_FILE {
             self.complain("`.elapsed()` reads a clock; only model/clock.rs may, take a `Clock` instead");
         }
-        self.nvml_name(&name);
-        let sets = ["set_", "reset_", "clear_"].iter().any(|prefix| name.starts_with(prefix));
-        if sets && self.file.starts_with("src/sampler/nvml") {
-            self.complain(&format!("`.{name}()` may change a GPU; warptop only looks"));
-        }
+        self.library_name(&name);
+        self.called(&name);
         visit::visit_expr_method_call(self, call);
     }
 }
@@ -220,8 +249,15 @@ fn is_test(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Whether this is the name of an NVML function that changes something.
-fn is_nvml_setter(name: &str) -> bool {
+/// Whether this is the name of a function of NVML, the CUDA driver or the CUDA runtime that changes something
+/// beyond a handle of the caller's own.
+fn is_setter(name: &str) -> bool {
+    let cuda = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));
+    let cuda = cuda.filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
+    // `cuMemsetD8` fills memory: its "set" is no word of its own.
+    if cuda.is_some_and(|rest| ["Set", "Reset"].iter().any(|verb| rest.contains(verb))) {
+        return true;
+    }
     ["nvmlDevice", "nvmlGpm", "nvmlSystem", "nvmlUnit", "nvmlGpuInstance"].iter().any(|of| {
         name.strip_prefix(of)
             .is_some_and(|verb| ["Set", "Reset", "Clear", "Modify", "Remove"].iter().any(|v| verb.starts_with(v)))
@@ -397,6 +433,14 @@ fn what_is_allowed_passes() {
     }
     assert_eq!(verdict("src/model/clock.rs", "use std::time::{Instant, SystemTime};"), "");
     assert_eq!(verdict("src/cli.rs", "fn f() { println!(\"x\"); }"), "");
+    for code in [
+        "fn f() { rustix::process::set_parent_process_death_signal(None); }",
+        "fn f() { sys::cuMemsetD8_v2(1, 0, 1); sys::cublasLtMatmulDescSetAttribute(1); }",
+        "fn f() { std::process::id(); setup(); reset(); }",
+    ] {
+        assert_eq!(verdict("src/probe/link.rs", code), "", "{code}");
+    }
+    assert_eq!(verdict("src/probe/child.rs", "use std::process::{Command, Stdio};"), "");
 }
 
 #[test]
@@ -413,6 +457,15 @@ fn each_rule_is_caught() {
         ("src/sampler/nvml/mod.rs", "fn f(l: L) { l.nvmlDeviceResetGpuLockedClocks(); }", "changes a GPU"),
         ("src/sampler/nvml/mod.rs", "fn f() { load(b\"nvmlGpmSetStreamingEnabled\"); }", "changes a GPU"),
         ("src/sampler/nvml/mod.rs", "use sys::nvmlDeviceSetPersistenceMode;", "changes a GPU"),
+        ("src/probe/hbm.rs", "fn f(c: C) { c.set_limit(1); }", "may change a GPU"),
+        ("src/probe/hbm.rs", "fn f() { result::ctx::set_limit(1); }", "may change a GPU"),
+        ("src/probe/hbm.rs", "use cudarc::driver::result::mem_pool::set_attribute;", "may change a GPU"),
+        ("src/probe/cuda/raw.rs", "fn f() { sys::cuCtxSetLimit(1, 2); }", "changes a GPU"),
+        ("src/probe/cuda/raw.rs", "fn f() { sys::cuDevicePrimaryCtxReset_v2(1); }", "changes a GPU"),
+        ("src/probe/cuda/raw.rs", "fn f() { load(b\"cudaDeviceSetLimit\"); }", "changes a GPU"),
+        ("src/probe/hbm.rs", "use std::process::Command;", "starts a process"),
+        ("src/runtime.rs", "fn f() { std::process::Command::new(\"sh\"); }", "starts a process"),
+        ("src/sampler/mod.rs", "use cudarc::driver::CudaContext;", "`cudarc` is for"),
     ] {
         assert!(verdict(file, code).contains(rule), "{file}: {code}");
     }

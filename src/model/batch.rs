@@ -10,7 +10,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Metric, Reading, Subject, Time};
+use super::{Mark, Metric, Reading, Subject, Time};
 
 /// Where a batch comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -30,6 +30,8 @@ pub enum SourceId {
     Discovery,
     /// warptop's own cost.
     App,
+    /// Probes that warptop runs.
+    Probe,
 }
 
 impl fmt::Display for SourceId {
@@ -42,6 +44,7 @@ impl fmt::Display for SourceId {
             Self::Engine(i) => write!(f, "engine {i}"),
             Self::Discovery => f.write_str("discovery"),
             Self::App => f.write_str("warptop"),
+            Self::Probe => f.write_str("probes"),
         }
     }
 }
@@ -130,6 +133,8 @@ pub enum FactKey {
     ActivityPeriod,
     /// GPU: where `dram_peak_bytes_per_s` comes from.
     DramPeakSource,
+    /// GPU: the driver's name for this very device.
+    Uuid,
     /// Host: driver version.
     Driver,
     /// Host: CUDA version the driver supports.
@@ -250,6 +255,8 @@ pub struct Batch {
     pub processes: Option<Vec<ProcessSample>>,
     /// Processes with device memory, when this batch lists them.
     pub gpu_processes: Option<Vec<GpuProcess>>,
+    /// Runs of probes that began or ended.
+    pub marks: Vec<Mark>,
     /// A change of the source's state.
     pub state: Option<SourceState>,
     /// Totals do not continue those of the batch before: the source restarted, or another set of ranks
@@ -275,6 +282,7 @@ impl Batch {
             facts: Vec::new(),
             processes: None,
             gpu_processes: None,
+            marks: Vec::new(),
             state: None,
             breaks: false,
             partial: false,
@@ -300,6 +308,7 @@ impl Batch {
         self.facts.clear();
         self.processes = None;
         self.gpu_processes = None;
+        self.marks.clear();
         self.state = None;
         self.breaks = false;
         self.partial = false;
@@ -415,6 +424,9 @@ impl Serialize for Batch {
         if let Some(processes) = &self.gpu_processes {
             map.serialize_entry("gpu_procs", processes)?;
         }
+        if !self.marks.is_empty() {
+            map.serialize_entry("marks", &self.marks)?;
+        }
         if let Some(state) = &self.state {
             map.serialize_entry("state", state)?;
         }
@@ -444,6 +456,8 @@ impl<'de> Deserialize<'de> for Batch {
             facts: Vec<Known<Fact>>,
             procs: Option<Vec<ProcessSample>>,
             gpu_procs: Option<Vec<GpuProcess>>,
+            #[serde(default)]
+            marks: Vec<Known<Mark>>,
             state: Option<Known<SourceState>>,
             #[serde(default)]
             breaks: bool,
@@ -461,6 +475,7 @@ impl<'de> Deserialize<'de> for Batch {
             facts: line.facts.into_iter().filter_map(Known::get).collect(),
             processes: line.procs,
             gpu_processes: line.gpu_procs,
+            marks: line.marks.into_iter().filter_map(Known::get).collect(),
             state: line.state.and_then(Known::get),
             breaks: line.breaks,
             partial: line.partial,
@@ -471,7 +486,7 @@ impl<'de> Deserialize<'de> for Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Why;
+    use crate::model::{Edge, Why};
 
     #[test]
     fn a_batch_reads_back_from_its_line() {
@@ -489,6 +504,9 @@ mod tests {
             sets: u64::MAX - 1,
         });
         batch.gpu_processes = Some(vec![GpuProcess { gpu: 0, pid: 7, mem: Reading::Value(1e9) }]);
+        for edge in [Edge::Start(60_000), Edge::End("done".into())] {
+            batch.marks.push(Mark { subject: Subject::Gpu(0), probe: "hbm".into(), run: "r1".into(), edge });
+        }
         batch.state = Some(SourceState::Degraded("slow".into()));
         batch.breaks = true;
         batch.partial = true;
@@ -503,9 +521,10 @@ mod tests {
     fn a_newer_metric_is_passed_over() {
         let line = r#"{"t":1,"src":"nvml","valid_ms":1,"s":{"gpu0":{"new_thing":1,"temp_c":40},"dpu0":{"temp_c":1}},
             "facts":[{"of":"gpu0","k":"colour","v":"green"},{"of":"gpu0","k":"name","v":"X"}],
-            "h":[{"of":"engine0","m":"new_s","edges":[1],"cumulative":[1,2],"sum":null}],"state":{"is":"dreaming"}}"#;
+            "h":[{"of":"engine0","m":"new_s","edges":[1],"cumulative":[1,2],"sum":null}],"state":{"is":"dreaming"},
+            "marks":[{"of":"gpu0","probe":"hbm","run":"r","edge":"paused"}]}"#;
         let batch: Batch = serde_json::from_str(line).unwrap();
         assert_eq!((batch.samples.len(), batch.facts.len(), batch.histograms.len()), (1, 1, 0));
-        assert_eq!(batch.state, None);
+        assert_eq!((batch.state, batch.marks), (None, vec![]));
     }
 }

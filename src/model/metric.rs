@@ -179,6 +179,12 @@ metrics! {
     RemappedRows = "remapped_rows", Gpu, Gauge, Count;
     /// 1 when a row remap waits for a reset.
     RemapPending = "remap_pending", Gpu, Gauge, Count;
+    /// Processes that hold device memory, as far as the driver lists them.
+    GpuProcesses = "gpu_processes", Gpu, Gauge, Count;
+    /// Compute mode: 0 anybody, 1 and 3 one process, 2 nobody (nvml.h, `nvmlComputeMode_t`).
+    ComputeMode = "compute_mode", Gpu, Gauge, Count;
+    /// Critical Xid errors since warptop watches.
+    XidErrors = "xid_errors", Gpu, Gauge, Count;
 
     // Engine.
     /// Requests in the running batch.

@@ -20,8 +20,8 @@ pub(super) const PROBE: Probe = Probe {
                 kind: Kind::Choice {
                     default: "good",
                     of: &[
-                        "good", "wrong", "missing", "panic", "hang", "deaf", "flood", "garbage", "exit", "crash", "line",
-                        "family", "stranger",
+                        "good", "wrong", "missing", "panic", "hang", "deaf", "flood", "garbage", "exit", "crash",
+                        "line", "family", "stranger",
                     ],
                 },
             },

@@ -156,6 +156,17 @@ impl Files {
         (reports, broken)
     }
 
+    /// The newest reports of a probe, at most `most`, found by their names.
+    pub fn newest(&self, probe: &str, most: usize) -> Vec<Report> {
+        let entries = fs::read_dir(self.root.join("reports")).into_iter().flatten().flatten();
+        let part = format!("-{}-", safe(probe));
+        let of_probe =
+            |path: &PathBuf| is_report(path) && path.file_name().is_some_and(|n| n.to_string_lossy().contains(&part));
+        let mut names: Vec<_> = entries.map(|entry| entry.path()).filter(of_probe).collect();
+        names.sort_unstable_by(|a, b| b.cmp(a));
+        names.iter().filter_map(|name| read(name).ok()).filter(|report| report.probe == probe).take(most).collect()
+    }
+
     fn baseline_name(probe: &str, target: &Target) -> String {
         format!("{}-{}.json", safe(probe), target.key())
     }
@@ -187,8 +198,7 @@ impl Files {
         let failed = |error| FilesError::Write(path.clone(), error);
         self.folder("").map_err(failed)?;
         let mut open = OpenOptions::new();
-        let file =
-            open.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
+        let file = open.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -294,7 +304,10 @@ mod tests {
             Files::find(value).map(|files| files.root).map_err(|error| error.to_string())
         };
         assert_eq!(find(&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")]), Ok("/s/warptop/probes".into()));
-        assert_eq!(find(&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]), Ok("/h/.local/state/warptop/probes".into()));
+        assert_eq!(
+            find(&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]),
+            Ok("/h/.local/state/warptop/probes".into())
+        );
         assert!(find(&[]).unwrap_err().contains("XDG_STATE_HOME"));
     }
 

@@ -49,8 +49,8 @@ pub struct Gpu {
     pub index: u8,
     /// Why the driver gives nothing at all; `None` while it answers.
     pub down: Option<String>,
-    /// Processes that hold device memory; `None` when the driver does not list them.
-    pub processes: Option<Vec<OnGpu>>,
+    /// Processes that hold device memory, or why they are not listed.
+    pub processes: Result<Vec<OnGpu>, Why>,
     /// How busy it is, %: SMs active, or where that is not counted the share of time with a kernel.
     pub busy_pct: Reading,
     /// Device memory in use, bytes.
@@ -91,6 +91,8 @@ pub struct Machine {
     pub host: Host,
     /// Serving engines that answer here, by their URL: they share the host's memory.
     pub engines: Vec<String>,
+    /// Why the driver shows no GPU at all; empty while it answers.
+    pub no_gpu: String,
 }
 
 /// A run that may start.
@@ -124,11 +126,8 @@ const FORCE: &str = "stop it, or force the run: it then keeps the target busy fo
 /// Whether a run of this cost may start.
 pub fn preflight(machine: &Machine, cost: &Cost, needs_gpu: bool, forced: bool) -> Verdict {
     if needs_gpu && machine.gpus.is_empty() {
-        return refuse(
-            false,
-            "there is no such GPU on this machine".to_owned(),
-            "`warptop probe list` says which probes need none",
-        );
+        let why = if machine.no_gpu.is_empty() { "there is no such GPU on this machine" } else { &machine.no_gpu };
+        return refuse(false, why.to_owned(), "`warptop probe list` says which probes need no GPU");
     }
     let mut company = Vec::new();
     let mut most_bytes = u64::MAX;
@@ -170,7 +169,11 @@ fn known(reading: Reading, what: &str, gpu: u8, forced: bool) -> Result<Option<f
 fn gpu_may(gpu: &Gpu, cost: &Cost, forced: bool, company: &mut Vec<String>) -> Result<u64, Box<Verdict>> {
     let i = gpu.index;
     if let Some(why) = &gpu.down {
-        return Err(Box::new(refuse(false, format!("GPU {i} cannot be read: {why}"), "nothing runs on what is not seen")));
+        return Err(Box::new(refuse(
+            false,
+            format!("GPU {i} cannot be read: {why}"),
+            "nothing runs on what is not seen",
+        )));
     }
     mode_may(gpu)?;
     let used = known(gpu.mem_used, "memory", i, forced)?;
@@ -205,7 +208,7 @@ fn gpu_may(gpu: &Gpu, cost: &Cost, forced: bool, company: &mut Vec<String>) -> R
 }
 
 fn mode_may(gpu: &Gpu) -> Result<(), Box<Verdict>> {
-    let alone = gpu.processes.as_ref().is_some_and(Vec::is_empty);
+    let alone = gpu.processes.as_ref().is_ok_and(Vec::is_empty);
     let i = gpu.index;
     // A mode is set by an administrator for a reason: it is never overruled, and never changed.
     match gpu.compute_mode.value().map(|mode| mode as u64) {
@@ -227,17 +230,18 @@ fn mode_may(gpu: &Gpu) -> Result<(), Box<Verdict>> {
 fn neighbours(gpu: &Gpu, busy: Option<f64>, forced: bool, company: &mut Vec<String>) -> Result<(), Box<Verdict>> {
     let i = gpu.index;
     match gpu.processes.as_deref() {
-        None if forced => {}
-        None => {
+        Err(Why::NotYet) => return Err(Box::new(Verdict::NotYet)),
+        Err(_) if forced => {}
+        Err(_) => {
             let why = format!("the driver does not list the processes on GPU {i}: whether it is free is not known");
             return Err(Box::new(refuse(true, why, "force the run if you know that it is free")));
         }
-        Some([]) => {
+        Ok([]) => {
             if let Some(busy) = busy.filter(|busy| *busy > BUSY_PCT) {
                 company.push(format!("GPU {i} is {busy:.0} % busy with a process that is not listed here"));
             }
         }
-        Some(processes) => {
+        Ok(processes) => {
             let mut words = format!("on GPU {i} ");
             for (n, process) in processes.iter().take(3).enumerate() {
                 let _ = write!(words, "{}process {}", if n > 0 { ", " } else { "" }, process.pid);
@@ -300,11 +304,9 @@ impl Watch {
 
     /// Why the run must end; `None` while it may go on. `child` is its process.
     pub fn abort(&self, machine: &Machine, child: Option<u32>) -> Option<String> {
-        self.before.iter().find_map(|before| {
-            match machine.gpus.iter().find(|gpu| gpu.index == before.index) {
-                Some(gpu) => self.abort_on(before, gpu, child),
-                None => Some(format!("GPU {} is gone", before.index)),
-            }
+        self.before.iter().find_map(|before| match machine.gpus.iter().find(|gpu| gpu.index == before.index) {
+            Some(gpu) => self.abort_on(before, gpu, child),
+            None => Some(format!("GPU {} is gone", before.index)),
         })
     }
 
@@ -335,12 +337,8 @@ impl Watch {
     fn crowded(&self, before: &Gpu, gpu: &Gpu, child: Option<u32>) -> Option<String> {
         let i = gpu.index;
         let old = before.processes.as_deref().unwrap_or_default();
-        let new: Vec<&OnGpu> = gpu
-            .processes
-            .iter()
-            .flatten()
-            .filter(|process| old.iter().all(|o| o.pid != process.pid))
-            .collect();
+        let new: Vec<&OnGpu> =
+            gpu.processes.iter().flatten().filter(|process| old.iter().all(|o| o.pid != process.pid)).collect();
         // In a container the driver may count processes differently: then the only new one is the child.
         let own = new.iter().find(|process| Some(process.pid) == child).or_else(|| new.first());
         if let Some(stranger) = new.iter().find(|process| Some(process.pid) != own.map(|own| own.pid))

@@ -165,9 +165,8 @@ fn latencies(
         let what = format!("node {}: latency of {level}", node.id);
         plan.tell(link, 0.0, &what)?;
         let series = format!("node{}_latency_{}", node.id, level.to_ascii_lowercase());
-        let (times, closed) = latency::measure(link, cpu, bytes, plan.seconds, |link, share| {
-            plan.tell(link, share, &what)
-        })?;
+        let (times, closed) =
+            latency::measure(link, cpu, bytes, plan.seconds, |link, share| plan.tell(link, share, &what))?;
         for time in &times {
             link.sample(&series, "ns", *time)?;
         }
@@ -232,7 +231,10 @@ mod tests {
         let outcome = run(&mut link, &params).unwrap();
         for id in ["node0_read", "node0_write", "node0_copy", "node0_triad", "node0_latency_dram"] {
             let figure = outcome.figures.iter().find(|figure| figure.id == id).unwrap_or_else(|| panic!("no {id}"));
-            assert!(figure.value > 0.0 && figure.n >= 3 && figure.lo <= figure.value && figure.value <= figure.hi, "{id}");
+            assert!(
+                figure.value > 0.0 && figure.n >= 3 && figure.lo <= figure.value && figure.value <= figure.hi,
+                "{id}"
+            );
         }
         assert!(outcome.checks.len() >= 5 && outcome.checks.iter().all(|check| check.passed), "{:?}", outcome.checks);
         let said = said.0.lock().unwrap();

@@ -27,6 +27,8 @@ const GRACE_MS: u64 = 400;
 const KILL_AGAIN_MS: u64 = 1_000;
 /// How long a child may take to end after its last word, ms.
 const EXIT_MS: u64 = 3_000;
+/// Why a run ended that a key or a signal ended.
+pub const BY_THE_USER: &str = "stopped by the user";
 /// Cool-down after a run that did not go well, ms: enough to see its words, and for the target to settle.
 const SHORT_COOL_MS: u64 = 2_000;
 
@@ -231,6 +233,17 @@ impl Life {
         matches!(self.state, State::Preflight(..) | State::Running(_))
     }
 
+    /// Whether nothing is under way and the report of the last run was written, or could not be.
+    pub const fn is_settled(&self) -> bool {
+        match &self.state {
+            State::Idle | State::Confirm(_) | State::Refused(..) => true,
+            State::Preflight(..) | State::Running(_) => false,
+            State::Cooling(ended, _) | State::Done(ended) | State::Stopped(ended) | State::Failed(ended) => {
+                ended.kept.is_some()
+            }
+        }
+    }
+
     /// The run that is being prepared, runs, or is over.
     pub const fn run(&self) -> Option<&Arc<str>> {
         match &self.state {
@@ -285,16 +298,13 @@ impl Life {
             }
             Event::Broke(_, why) => kill(&mut run, now, End::Failed(why)),
             Event::Abort(_, why) => ask_to_stop(&mut run, now, End::Stopped(why)),
-            Event::Stop => ask_to_stop(&mut run, now, End::Stopped("stopped by the user".to_owned())),
+            Event::Stop => ask_to_stop(&mut run, now, End::Stopped(BY_THE_USER.to_owned())),
             Event::Quit => ask_to_stop(&mut run, now, End::Stopped("the program was left".to_owned())),
             Event::Tick => watch(&mut run, now),
             Event::Gone(_, how) => return self.gone(now, *run, &how),
-            Event::Ask(_)
-            | Event::Yes
-            | Event::No
-            | Event::Admitted(_)
-            | Event::Refused(..)
-            | Event::Kept(..) => Vec::new(),
+            Event::Ask(_) | Event::Yes | Event::No | Event::Admitted(_) | Event::Refused(..) | Event::Kept(..) => {
+                Vec::new()
+            }
         };
         debug_assert_eq!(id, run.ask.run);
         (State::Running(run), effects)

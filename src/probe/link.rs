@@ -33,12 +33,7 @@ pub struct Link {
 
 impl Link {
     /// A link that speaks into `out`, for a child and for tests of probes.
-    pub fn new(
-        request: Request,
-        clock: Arc<dyn Clock>,
-        stop: Arc<AtomicBool>,
-        out: Box<dyn io::Write + Send>,
-    ) -> Self {
+    pub fn new(request: Request, clock: Arc<dyn Clock>, stop: Arc<AtomicBool>, out: Box<dyn io::Write + Send>) -> Self {
         Self { request, clock, stop, out, said: None }
     }
 

@@ -36,6 +36,7 @@
 //! [`life`] says what follows on what, [`guard`] when it may not, [`child`] does it, [`report`] and [`page`]
 //! say what came of it, [`files`] keeps that. `src/runtime/probes.rs` puts them together on a thread.
 
+pub mod board;
 pub mod child;
 pub mod files;
 pub mod guard;

@@ -108,7 +108,8 @@ fn results(out: &mut String, report: &Report) {
             let _ = writeln!(out, "- {}: physics leaves {} {}", figure.label, number(Some(floor)), figure.unit);
         }
         if let (Some(reference), Some(source)) = (reference, reference_source) {
-            let _ = writeln!(out, "- {}: reference {} {}, {source}", figure.label, number(Some(*reference)), figure.unit);
+            let _ =
+                writeln!(out, "- {}: reference {} {}, {source}", figure.label, number(Some(*reference)), figure.unit);
         }
     }
     out.push('\n');
@@ -142,9 +143,11 @@ fn run(out: &mut String, report: &Report) {
 
 fn environment(out: &mut String, environment: &Environment) {
     out.push_str("## Machine\n\n");
-    for (name, value) in
-        [("driver", &environment.driver), ("CUDA of the driver", &environment.cuda_driver), ("kernel", &environment.kernel)]
-    {
+    for (name, value) in [
+        ("driver", &environment.driver),
+        ("CUDA of the driver", &environment.cuda_driver),
+        ("kernel", &environment.kernel),
+    ] {
         if let Some(value) = value {
             let _ = writeln!(out, "- {name} {value}");
         }
@@ -201,7 +204,8 @@ fn samples(out: &mut String, report: &Report) {
     for name in series {
         let of: Vec<_> = report.samples.iter().filter(|sample| sample.series == name).collect();
         let values: Vec<_> = of.iter().take(SHOWN_SAMPLES).map(|sample| number(Some(sample.value))).collect();
-        let more = if of.len() > SHOWN_SAMPLES { format!(" and {} more", of.len() - SHOWN_SAMPLES) } else { String::new() };
+        let more =
+            if of.len() > SHOWN_SAMPLES { format!(" and {} more", of.len() - SHOWN_SAMPLES) } else { String::new() };
         let _ = writeln!(out, "- {name}, {}: {}{more}", of[0].unit, values.join(", "));
     }
     if report.samples_left_out > 0 {
@@ -245,7 +249,13 @@ pub fn compare(old: &Report, new: &Report) -> Result<String, String> {
         );
     }
     for Judged { figure, .. } in old.results.iter().filter(|judged| new.figure(&judged.figure.id).is_none()) {
-        let _ = writeln!(out, "| {} | {} {} | – | – | not in the newer one |", figure.label, number(Some(figure.value)), figure.unit);
+        let _ = writeln!(
+            out,
+            "| {} | {} {} | – | – | not in the newer one |",
+            figure.label,
+            number(Some(figure.value)),
+            figure.unit
+        );
     }
     Ok(out)
 }
@@ -257,7 +267,8 @@ fn differences(old: &Report, new: &Report) -> Vec<(&'static str, String, String)
         let pairs: Vec<_> = report.inputs.iter().map(|(name, value)| format!("{name} {value}")).collect();
         pairs.join(", ")
     };
-    let product = |report: &Report| report.target.gpus.first().map_or_else(|| "host".to_owned(), |gpu| gpu.name.clone());
+    let product =
+        |report: &Report| report.target.gpus.first().map_or_else(|| "host".to_owned(), |gpu| gpu.name.clone());
     [
         ("machine", old.host.clone(), new.host.clone()),
         ("target", old.target.key(), new.target.key()),
@@ -320,7 +331,10 @@ mod tests {
         other.environment.driver = Some("590.1".to_owned());
         other.results.clear();
         let text = compare(&report("a", 4000.0), &other).unwrap();
-        assert!(text.contains("- driver: not known then, 590.1 now") && text.contains("not in the newer one"), "{text}");
+        assert!(
+            text.contains("- driver: not known then, 590.1 now") && text.contains("not in the newer one"),
+            "{text}"
+        );
         other.probe = "pcie".to_owned();
         assert!(compare(&report("a", 1.0), &other).is_err());
     }

@@ -45,9 +45,7 @@ pub const REFERENCES: &[Reference] = &[
 
 /// The reference for a figure of a product.
 pub fn of(model: &str, probe: &str, figure: &str) -> Option<&'static Reference> {
-    REFERENCES
-        .iter()
-        .find(|row| row.probe == probe && row.figure == figure && gpu_specs::names_model(model, row.model))
+    REFERENCES.iter().find(|row| row.probe == probe && row.figure == figure && gpu_specs::names_model(model, row.model))
 }
 
 /// What the datasheet promises for a figure, in the figure's unit.

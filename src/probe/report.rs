@@ -257,11 +257,10 @@ impl Report {
     pub fn without_result(ending: Ending, why: &str) -> Verdict {
         let summary = match ending {
             Ending::Refused => format!("not run: {why}"),
-            Ending::Stopped => format!("no result: {why}"),
-            Ending::Done | Ending::Failed => format!("no result: {why}"),
+            Ending::Done | Ending::Stopped | Ending::Failed => format!("no result: {why}"),
         };
-        let level = if ending == Ending::Failed { Level::Failed } else { Level::Unknown };
-        Verdict { level, summary, advice: Vec::new() }
+        // Nothing was judged: that it failed says how the run ended, not how good the machine is.
+        Verdict { level: Level::Unknown, summary, advice: Vec::new() }
     }
 
     fn judge(&self) -> Verdict {
@@ -292,12 +291,15 @@ impl Report {
     fn advice(&self) -> Vec<String> {
         let mut out = Vec::new();
         if self.duty_pct < 100 || !self.environment.company.is_empty() {
-            out.push("others used the machine meanwhile: stop them and measure again for a figure that counts".to_owned());
+            out.push(
+                "others used the machine meanwhile: stop them and measure again for a figure that counts".to_owned(),
+            );
         }
         for gpu in &self.environment.gpus {
             let ms = self.ended_unix_ms.saturating_sub(self.started_unix_ms) as f64;
             let held = gpu.throttled_ms.iter().filter_map(|(reason, held)| Some((reason, (*held)?)));
-            if let Some((reason, held)) = held.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, held)| *held > ms / 20.0) {
+            if let Some((reason, held)) = held.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, held)| *held > ms / 20.0)
+            {
                 let reason = reason.replace('_', " ");
                 out.push(format!(
                     "{reason} held the clocks of GPU {} down for {:.0} % of the run: raise the power limit or cool it \
@@ -313,7 +315,9 @@ impl Report {
             }
         }
         if out.is_empty() {
-            out.push("nothing that warptop reads explains it: run it again, then compare with another machine".to_owned());
+            out.push(
+                "nothing that warptop reads explains it: run it again, then compare with another machine".to_owned(),
+            );
         }
         out
     }

@@ -5,7 +5,7 @@
 
 use std::io::Read;
 
-use crate::model::{Batch, HistogramSample, SourceState, Time, text};
+use crate::model::{Batch, Edge, HistogramSample, SourceState, Time, text};
 
 use super::lines::{End, Line, Lines};
 use super::{FORMAT, Header, MAX_LINE, VERSION};
@@ -185,6 +185,13 @@ fn make_safe(batch: &mut Batch) {
         }
     };
     batch.facts.iter_mut().for_each(|fact| clean(&mut fact.text));
+    for mark in &mut batch.marks {
+        clean(&mut mark.probe);
+        clean(&mut mark.run);
+        if let Edge::End(how) = &mut mark.edge {
+            clean(how);
+        }
+    }
     for process in batch.processes.iter_mut().flatten() {
         clean(&mut process.user);
         clean(&mut process.command);

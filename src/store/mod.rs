@@ -10,6 +10,7 @@
 mod histogram;
 mod minutes;
 mod processes;
+mod runs;
 mod series;
 mod sources;
 
@@ -19,11 +20,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use histogram::{HistogramSeries, HistogramWindow, Interval, MOST_PARTS, Parts};
 pub use processes::{ProcessRow, ProcessTable};
+pub use runs::Run;
 pub use series::{Bin, Pushed, Series, Timed};
 pub use sources::Source;
 
 use crate::model::{Batch, Fact, FactKey, GpuProcess, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
 use processes::ProcessHistory;
+use runs::Runs;
 
 /// A stretch of time: after `start`, up to and including `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +120,7 @@ pub struct Data {
     gpu_processes: Vec<GpuProcess>,
     sources: BTreeMap<SourceId, Source>,
     resets: Vec<(Time, Subject)>,
+    runs: Runs,
     out_of_order: u64,
 }
 
@@ -186,6 +190,7 @@ impl Data {
             gpu_processes: Vec::new(),
             sources: BTreeMap::new(),
             resets: Vec::new(),
+            runs: Runs::default(),
             out_of_order: 0,
         }
     }
@@ -225,6 +230,9 @@ impl Data {
         }
         for fact in &batch.facts {
             self.note_fact(batch.at, fact);
+        }
+        for mark in &batch.marks {
+            self.runs.push(batch.at, mark);
         }
         if let Some(processes) = &batch.processes {
             self.processes.push(batch.at, batch.valid_ms, processes.clone(), &self.keep);
@@ -380,6 +388,11 @@ impl Data {
     /// Restarts seen in the window: a counter went down.
     pub fn resets(&self, window: Window) -> impl Iterator<Item = (Time, Subject)> {
         self.resets.iter().copied().filter(move |(at, _)| *at > window.start && *at <= window.end)
+    }
+
+    /// Runs of probes on this subject that overlap the window, in the order they began.
+    pub fn runs(&self, subject: Subject, window: Window) -> impl Iterator<Item = &Run> {
+        self.runs.on(subject, window)
     }
 
     /// Samples dropped because newer ones were already there.

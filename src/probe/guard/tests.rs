@@ -6,7 +6,7 @@ fn gpu() -> Gpu {
     Gpu {
         index: 0,
         down: None,
-        processes: Some(Vec::new()),
+        processes: Ok(Vec::new()),
         busy_pct: Reading::Value(0.0),
         mem_used: Reading::Value(0.5 * GIB),
         mem_total: Reading::Value(140.0 * GIB),
@@ -32,7 +32,7 @@ fn cost() -> Cost {
 }
 
 fn on(gpu: Gpu) -> Machine {
-    Machine { gpus: vec![gpu], host: host(), engines: Vec::new() }
+    Machine { gpus: vec![gpu], host: host(), engines: Vec::new(), no_gpu: String::new() }
 }
 
 fn process(pid: u32, gib: f64) -> OnGpu {
@@ -57,23 +57,19 @@ fn each_rule_refuses_with_its_reason_and_its_override() {
     let missing = Reading::Missing;
     let cases: [(Gpu, &str, bool); 17] = [
         (Gpu { down: Some("GPU is lost".to_owned()), ..gpu() }, "lost", false),
-        (Gpu { processes: Some(vec![process(42, 36.0)]), ..gpu() }, "process 42 (36.0 GiB) computes", true),
+        (Gpu { processes: Ok(vec![process(42, 36.0)]), ..gpu() }, "process 42 (36.0 GiB) computes", true),
         (Gpu { busy_pct: Reading::Value(30.0), ..gpu() }, "30 % busy", true),
-        (Gpu { processes: None, ..gpu() }, "does not list", true),
+        (Gpu { processes: Err(Why::Unsupported), ..gpu() }, "does not list", true),
         (Gpu { mem_used: Reading::Value(132.5 * GIB), ..gpu() }, "stay free for others", false),
         (Gpu { mem_used: missing(Why::Failed), ..gpu() }, "memory of GPU 0 cannot be read", true),
         (Gpu { mem_total: missing(Why::Unsupported), ..gpu() }, "memory of GPU 0 cannot be read", true),
-        (Gpu { temp: Reading::Value(72.5), ..gpu() }, "73 °C", false),
+        (Gpu { temp: Reading::Value(73.0), ..gpu() }, "73 °C", false),
         (Gpu { temp: missing(Why::Stale), ..gpu() }, "temperature of GPU 0 cannot be read", true),
         (Gpu { temp_slowdown: missing(Why::Unsupported), ..gpu() }, "slowdown temperature of GPU 0", true),
         (Gpu { busy_pct: missing(Why::NotPermitted), ..gpu() }, "activity of GPU 0 cannot be read", true),
         (Gpu { compute_mode: Reading::Value(2.0), ..gpu() }, "prohibited", false),
-        (
-            Gpu { compute_mode: Reading::Value(3.0), processes: Some(vec![process(1, 1.0)]), ..gpu() },
-            "exclusive",
-            false,
-        ),
-        (Gpu { compute_mode: Reading::Value(1.0), processes: None, ..gpu() }, "exclusive", false),
+        (Gpu { compute_mode: Reading::Value(3.0), processes: Ok(vec![process(1, 1.0)]), ..gpu() }, "exclusive", false),
+        (Gpu { compute_mode: Reading::Value(1.0), processes: Err(Why::Failed), ..gpu() }, "exclusive", false),
         (Gpu { reasons: Reading::Value(8.0), ..gpu() }, "hardware slowdown", false),
         (Gpu { reasons: Reading::Value(64.0), ..gpu() }, "hardware slowdown", false),
         (Gpu { reasons: Reading::Value(128.0), ..gpu() }, "hardware slowdown", false),
@@ -98,6 +94,7 @@ fn what_is_not_read_yet_is_waited_for_even_when_forced() {
         Gpu { mem_used: not_yet, ..gpu() },
         Gpu { mem_total: not_yet, ..gpu() },
         Gpu { busy_pct: not_yet, ..gpu() },
+        Gpu { processes: Err(Why::NotYet), ..gpu() },
     ] {
         let machine = on(gpu);
         assert_eq!((go(&machine, false), go(&machine, true)), (Verdict::NotYet, Verdict::NotYet));
@@ -108,7 +105,7 @@ fn what_is_not_read_yet_is_waited_for_even_when_forced() {
 
 #[test]
 fn a_run_that_is_forced_beside_others_gets_a_duty_cycle() {
-    let Verdict::Admitted(admission) = go(&on(Gpu { processes: Some(vec![process(42, 36.0)]), ..gpu() }), true) else {
+    let Verdict::Admitted(admission) = go(&on(Gpu { processes: Ok(vec![process(42, 36.0)]), ..gpu() }), true) else {
         panic!()
     };
     assert_eq!(admission.duty_pct, FORCED_DUTY_PCT);
@@ -119,7 +116,7 @@ fn a_run_that_is_forced_beside_others_gets_a_duty_cycle() {
 
 #[test]
 fn a_probe_of_the_host_makes_way_for_an_engine_and_leaves_memory() {
-    let quiet = Machine { gpus: Vec::new(), host: host(), engines: Vec::new() };
+    let quiet = Machine { gpus: Vec::new(), host: host(), engines: Vec::new(), no_gpu: String::new() };
     let go = |machine: &Machine, forced| preflight(machine, &cost(), false, forced);
     assert!(matches!(go(&quiet, false), Verdict::Admitted(Admission { duty_pct: 100, .. })));
     let serving = Machine { engines: vec![":8000".to_owned()], ..quiet.clone() };
@@ -133,7 +130,7 @@ fn a_probe_of_the_host_makes_way_for_an_engine_and_leaves_memory() {
 
 /// The machine a second into a run: the child with its memory.
 fn running() -> Gpu {
-    Gpu { processes: Some(vec![process(99, 1.5)]), mem_used: Reading::Value(2.0 * GIB), busy_pct: 95.0.into(), ..gpu() }
+    Gpu { processes: Ok(vec![process(99, 1.5)]), mem_used: Reading::Value(2.0 * GIB), busy_pct: 95.0.into(), ..gpu() }
 }
 
 fn abort(before: &Gpu, now: Gpu, forced: bool) -> Option<String> {
@@ -144,7 +141,7 @@ fn abort(before: &Gpu, now: Gpu, forced: bool) -> Option<String> {
 fn a_run_goes_on_while_nothing_happens() {
     assert_eq!(abort(&gpu(), running(), false), None);
     assert_eq!(abort(&gpu(), gpu(), false), None, "the child has not begun");
-    let elsewhere = Gpu { processes: Some(vec![process(7, 1.5)]), ..running() };
+    let elsewhere = Gpu { processes: Ok(vec![process(7, 1.5)]), ..running() };
     assert_eq!(abort(&gpu(), elsewhere, false), None, "the child under the host's number");
     let gap = Gpu { temp: Reading::Missing(Why::Stale), mem_used: Reading::Missing(Why::Stale), ..running() };
     assert_eq!(abort(&gpu(), gap, false), None, "a late reading is no reason");
@@ -158,7 +155,7 @@ fn each_rule_ends_a_run_with_its_reason() {
         (Gpu { reasons: Reading::Value(68.0), ..running() }, "hardware slowdown"),
         (Gpu { ecc: Reading::Value(1.0), ..running() }, "ECC"),
         (Gpu { xids: Reading::Value(1.0), ..running() }, "Xid"),
-        (Gpu { processes: Some(vec![process(99, 1.5), process(100, 0.1)]), ..running() }, "process 100 began"),
+        (Gpu { processes: Ok(vec![process(99, 1.5), process(100, 0.1)]), ..running() }, "process 100 began"),
         (Gpu { mem_used: Reading::Value(3.0 * GIB), ..running() }, "others took"),
         (Gpu { mem_used: Reading::Value(134.0 * GIB), ..running() }, "others took"),
     ];
@@ -172,9 +169,9 @@ fn each_rule_ends_a_run_with_its_reason() {
 
 #[test]
 fn a_forced_run_bears_company_until_memory_is_short() {
-    let before = Gpu { processes: Some(vec![process(42, 100.0)]), mem_used: Reading::Value(100.0 * GIB), ..gpu() };
+    let before = Gpu { processes: Ok(vec![process(42, 100.0)]), mem_used: Reading::Value(100.0 * GIB), ..gpu() };
     let beside = |used: f64| Gpu {
-        processes: Some(vec![process(42, used - 1.5), process(99, 1.5), process(100, 0.2)]),
+        processes: Ok(vec![process(42, used - 1.5), process(99, 1.5), process(100, 0.2)]),
         mem_used: Reading::Value(used * GIB),
         ..running()
     };

@@ -146,12 +146,10 @@ mod tests {
     fn lists_and_sizes_of_the_kernel_are_read() {
         assert_eq!(parse_list("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(parse_list("\n"), [0; 0]);
-        assert_eq!([parse_size("48K"), parse_size("260M"), parse_size("64"), parse_size("x")], [
-            Some(48 << 10),
-            Some(260 << 20),
-            Some(64),
-            None
-        ]);
+        assert_eq!(
+            [parse_size("48K"), parse_size("260M"), parse_size("64"), parse_size("x")],
+            [Some(48 << 10), Some(260 << 20), Some(64), None]
+        );
     }
 
     #[test]

@@ -332,7 +332,9 @@ fn the_first_reason_of_an_end_is_the_one_that_counts() {
     assert!(matches!(end(&[Hello]), End::Failed(why) if why.contains("without a result (exit code 1)")));
     assert!(matches!(end(&[Wait(HELLO_MS)]), End::Failed(why) if why.contains("introduce itself")));
     assert!(matches!(end(&[Hello, Wait(SILENCE_MS)]), End::Failed(why) if why.contains("said nothing")));
-    assert!(matches!(end(&[Hello, Wait(59_000), Hello, Wait(1_000)]), End::Failed(why) if why.contains("said nothing")));
+    assert!(
+        matches!(end(&[Hello, Wait(59_000), Hello, Wait(1_000)]), End::Failed(why) if why.contains("said nothing"))
+    );
     let chatty: Vec<_> = (0..60).flat_map(|_| [Hello, Wait(1_000)]).collect();
     assert!(matches!(end(&chatty), End::Failed(why) if why.contains("longer than the 60 s")));
 }

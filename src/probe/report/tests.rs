@@ -11,9 +11,7 @@ pub(in crate::probe) fn report(run: &str, triad: f64) -> Report {
         probe: "hbm".to_owned(),
         warptop: "0.1.0".to_owned(),
         host: "gpu-07".to_owned(),
-        target: Target {
-            gpus: vec![GpuName { index: 0, uuid: "GPU-1".to_owned(), name: "NVIDIA H200".to_owned() }],
-        },
+        target: Target { gpus: vec![GpuName { index: 0, uuid: "GPU-1".to_owned(), name: "NVIDIA H200".to_owned() }] },
         started_unix_ms: 1_795_960_000_000,
         ended_unix_ms: 1_795_960_010_000,
         ending: Ending::Done,
@@ -93,7 +91,11 @@ fn advice_names_what_held_it_back() {
     let throttled = [("sw_power_cap".to_owned(), Some(6000.0)), ("sync_boost".to_owned(), None)].into();
     slow.environment.gpus = vec![GpuEnvironment { throttled_ms: throttled, ..GpuEnvironment::default() }];
     slow.take(outcome(3000.0, true), None);
-    assert!(slow.verdict.advice[0].contains("sw power cap held the clocks of GPU 0 down for 60 %"), "{:?}", slow.verdict);
+    assert!(
+        slow.verdict.advice[0].contains("sw power cap held the clocks of GPU 0 down for 60 %"),
+        "{:?}",
+        slow.verdict
+    );
 }
 
 #[test]

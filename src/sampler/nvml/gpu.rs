@@ -4,15 +4,17 @@
 //! `pcie_throughput`, which blocks for 20 ms (GPM has the same), and anything that sets or resets.
 //! Invariant: a GPU that was lost is not asked again; its values are missing, never the last known.
 
-use nvml_wrapper::Device;
+use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{
-    Clock as ClockDomain, EccCounter, MemoryError, PerformancePolicy, TemperatureSensor, TemperatureThreshold,
+    Clock as ClockDomain, ComputeMode, EccCounter, MemoryError, PerformancePolicy, TemperatureSensor,
+    TemperatureThreshold,
 };
 use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::{FieldValueSample, ProcessInfo};
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id;
+use nvml_wrapper::{Device, EventSet, Nvml};
 
 use crate::model::{Batch, Clock, FactKey, GpuProcess, Metric, Reading, SourceId, Subject, Why, gpu_specs, text};
 
@@ -30,6 +32,7 @@ pub(super) struct Gpu {
     throttled: [Throttled; 5],
     /// Reasons that held since the last slow reading.
     held: u64,
+    xids: Option<Xids>,
     health: Health,
 }
 
@@ -97,10 +100,11 @@ const THROTTLED: [Throttled; 5] = [
 
 impl Gpu {
     /// Takes over an opened device.
-    pub(super) fn new(index: u8, device: Device<'static>) -> Self {
+    pub(super) fn new(index: u8, device: Device<'static>, nvml: &'static Nvml) -> Self {
         let name = device.name().map_or_else(|_| "GPU".to_owned(), |name| text::clean(&name));
         let gpm = device.gpm_support().unwrap_or(false).then(Gpm::default);
-        Self { index, name, device, gpm, throttled: THROTTLED, held: 0, health: Health::default() }
+        let xids = Xids::watch(&device, nvml);
+        Self { index, name, device, gpm, throttled: THROTTLED, held: 0, xids, health: Health::default() }
     }
 
     /// How others name it.
@@ -124,6 +128,9 @@ impl Gpu {
         let subject = Subject::Gpu(self.index);
         batch.fact(subject, FactKey::Name, &self.name);
         batch.fact(subject, FactKey::ActivitySource, if self.gpm.is_some() { "gpm" } else { "time" });
+        if let Ok(uuid) = self.device.uuid() {
+            batch.fact(subject, FactKey::Uuid, &uuid);
+        }
         let Self { device, health, name, gpm, .. } = self;
         let mut out = Out { batch, subject, health };
         if gpm.is_none() {
@@ -193,7 +200,7 @@ impl Gpu {
 
     /// Memory and temperatures.
     pub(super) fn slow(&mut self, batch: &mut Batch) {
-        let Self { device, health, throttled, held, .. } = self;
+        let Self { device, health, throttled, held, xids, .. } = self;
         let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
         out.read_all([Metric::GpuMemUsed, Metric::GpuMemTotal], || {
             // What the driver reserves for itself is in use as well; version 2 of the call counts it apart.
@@ -204,17 +211,23 @@ impl Gpu {
             other => other.map(f64::from),
         });
         read_fields(device, &[(Metric::MemTemp, field_id::NVML_FI_DEV_MEMORY_TEMP)], 1.0, &mut out);
+        out.read(Metric::XidErrors, || xids.as_mut().map_or(Err(NvmlError::NotSupported), Xids::count));
         let held = std::mem::take(held);
         read_throttled(device, throttled.iter().filter(|t| t.dear && held & t.bit != 0), &mut out);
     }
 
     /// Processes with memory on this GPU, computing and drawing ones.
-    pub(super) fn processes(&self, out: &mut Vec<GpuProcess>) {
-        if self.health.lost {
+    pub(super) fn processes(&mut self, batch: &mut Batch) {
+        batch.gpu_processes.get_or_insert_default();
+        let mut out = Out { batch, subject: Subject::Gpu(self.index), health: &mut self.health };
+        if out.passes_over(&[Metric::GpuProcesses]) {
             return;
         }
-        let first = out.len();
         let lists = [self.device.running_compute_processes(), self.device.running_graphics_processes()];
+        // Where those that compute are not listed, an empty list would say that there are none.
+        let listed = lists[0].as_ref().map_err(|error| out.judge(error)).map(|_| ());
+        let out = batch.gpu_processes.get_or_insert_default();
+        let first = out.len();
         for process in lists.into_iter().flatten().flatten() {
             let process = self.process(&process);
             // One that computes and draws is in both lists, with the same memory.
@@ -222,6 +235,8 @@ impl Gpu {
                 out.push(process);
             }
         }
+        let count = listed.map(|()| (out.len() - first) as f64);
+        Out { batch, subject: Subject::Gpu(self.index), health: &mut self.health }.put(Metric::GpuProcesses, count);
     }
 
     fn process(&self, info: &ProcessInfo) -> GpuProcess {
@@ -239,6 +254,14 @@ impl Gpu {
         health.unsupported.clear();
         let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
         read_throttled(device, throttled.iter().filter(|t| t.dear), &mut out);
+        out.read(Metric::ComputeMode, || {
+            device.compute_mode().map(|mode| match mode {
+                ComputeMode::Default => 0.0,
+                ComputeMode::ExclusiveThread => 1.0,
+                ComputeMode::Prohibited => 2.0,
+                ComputeMode::ExclusiveProcess => 3.0,
+            })
+        });
         out.read(Metric::Energy, || device.total_energy_consumption().map(|mj| mj as f64 / 1e3));
         out.read(Metric::PowerLimit, || device.enforced_power_limit().map(|mw| f64::from(mw) / 1e3));
         out.read(Metric::PcieGen, || device.current_pcie_link_gen().map(f64::from));
@@ -251,6 +274,36 @@ impl Gpu {
         out.read_all([Metric::RemappedRows, Metric::RemapPending], || {
             raw::remapped_rows(device).map(|r| [f64::from(r.rows), f64::from(u8::from(r.pending))])
         });
+    }
+}
+
+/// Counts critical Xid errors of one GPU as the driver reports them.
+#[derive(Debug)]
+struct Xids {
+    events: EventSet<'static>,
+    seen: u64,
+}
+
+impl Xids {
+    /// Listens from now on; `None` where that is not offered.
+    fn watch(device: &Device<'static>, nvml: &'static Nvml) -> Option<Self> {
+        let events = nvml.create_event_set().ok()?;
+        let events = device.register_events(EventTypes::CRITICAL_XID_ERROR, events).ok()?;
+        Some(Self { events, seen: 0 })
+    }
+
+    /// How many there were since; waits for none.
+    fn count(&mut self) -> Result<f64, NvmlError> {
+        /// In one reading, at most.
+        const MOST: u64 = 16;
+        for _ in 0..MOST {
+            match self.events.wait(0) {
+                Ok(_) => self.seen += 1,
+                Err(NvmlError::Timeout) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.seen as f64)
     }
 }
 

@@ -45,7 +45,7 @@ impl<'a> Session<'a> {
         let (mut gpus, mut unopened) = (Vec::new(), Vec::new());
         let count = nvml.device_count().unwrap_or(0);
         for index in (0..count).map_while(|index| u8::try_from(index).ok()) {
-            let open = || nvml.device_by_index(u32::from(index)).map(|device| Gpu::new(index, device));
+            let open = || nvml.device_by_index(u32::from(index)).map(|device| Gpu::new(index, device, nvml));
             match heart.inside(clock, Doing::Reading(index), open).0 {
                 Ok(gpu) => gpus.push(gpu),
                 Err(error) => {
@@ -127,7 +127,7 @@ impl<'a> Session<'a> {
     fn read_slow(&mut self, batch: &mut Batch) {
         self.read(batch, |gpu, batch| {
             gpu.slow(batch);
-            gpu.processes(batch.gpu_processes.get_or_insert_default());
+            gpu.processes(batch);
         });
     }
 

@@ -1,0 +1,338 @@
+//! `warptop probe`: run a probe, and look at what earlier runs said.
+//!
+//! Its subcommands come from the table of probes. Standard output holds the report and nothing else.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, Subcommand, value_parser};
+
+use crate::model::text::clean;
+use crate::model::{Clock, SystemClock};
+use crate::probe::board::Last;
+use crate::probe::files::Files;
+use crate::probe::page::{compare, page, utc};
+use crate::probe::report::{Ending, Level, Report};
+use crate::probe::{self, Kind, Needs, PROBES, Param, Params, Probe};
+use crate::runtime::{Inputs, Prepared, Ran, Step, Wanted};
+use crate::term::input;
+
+use super::{Failure, Sources};
+
+/// Exit code of a verdict 'failed'.
+const FAILED: u8 = 3;
+/// Exit code of a run that was refused.
+const REFUSED: u8 = 4;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(super) enum ProbeCommand {
+    /// Run one.
+    Run { wanted: Wanted, sources: Sources, agreed: bool, json: bool },
+    /// What there is, and what it said last.
+    List { json: bool },
+    /// A report once more.
+    Show { run: String, json: bool },
+    /// Two reports beside each other.
+    Compare { old: String, new: Option<String> },
+    /// Make a run what later ones are held against.
+    Baseline { run: String },
+}
+
+impl ProbeCommand {
+    /// What is to be read meanwhile, as far as that was said.
+    pub(super) const fn sources(&self) -> Option<&Sources> {
+        match self {
+            Self::Run { sources, .. } => Some(sources),
+            Self::List { .. } | Self::Show { .. } | Self::Compare { .. } | Self::Baseline { .. } => None,
+        }
+    }
+}
+
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+fn run_name(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).value_name("RUN|FILE").required(true).help(help)
+}
+
+fn own(param: &Param) -> Arg {
+    let arg = Arg::new(param.name).long(param.name).help(format!("{} [default: {}]", param.help, param.default()));
+    match param.kind {
+        Kind::Number { .. } => {
+            let param = *param;
+            arg.value_name("N").allow_negative_numbers(true).value_parser(move |text: &str| param.parse(text))
+        }
+        Kind::Choice { of, .. } => arg.value_name("WORD").value_parser(PossibleValuesParser::new(of)),
+    }
+}
+
+fn command(probe: &Probe) -> Command {
+    let spec = &probe.spec;
+    let mut command = Sources::augment_args(Command::new(spec.id))
+        .about(spec.help)
+        .hide(spec.hidden)
+        .arg(flag("yes", "Do not ask whether to run it"))
+        .arg(flag("force", "Run although others use the machine, for a tenth of the time, or although it is not known"))
+        .arg(flag("json", "Print the report as JSON instead of a page"));
+    if spec.needs == Needs::Gpu {
+        let gpu = Arg::new("gpu").long("gpu").value_name("N").default_value("0").value_parser(value_parser!(u8));
+        command = command.arg(gpu.help("Index of the GPU"));
+    }
+    spec.params.iter().fold(command, |command, param| command.arg(own(param)))
+}
+
+impl Subcommand for ProbeCommand {
+    fn augment_subcommands(command: Command) -> Command {
+        let fixed = [
+            Command::new("list")
+                .about("The probes there are, and what the last run of each said")
+                .arg(flag("json", "As JSON")),
+            Command::new("show")
+                .about("A report of an earlier run")
+                .arg(run_name("run", "Name of the run, last:PROBE or baseline:PROBE, or a file"))
+                .arg(flag("json", "As JSON")),
+            Command::new("compare")
+                .about("Two runs of a probe beside each other; one run beside the baseline of its machine")
+                .arg(run_name("old", "Name of a run, last:PROBE or baseline:PROBE, or a file"))
+                .arg(run_name("new", "The newer one").required(false)),
+            Command::new("baseline")
+                .about("Make a run the baseline that later runs on its target are held against")
+                .arg(run_name("run", "Name of the run, or last:PROBE")),
+        ];
+        command.subcommand_required(true).arg_required_else_help(true).subcommands(self::probes()).subcommands(fixed)
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        probe::find(name).is_some() || ["list", "show", "compare", "baseline"].contains(&name)
+    }
+}
+
+fn probes() -> impl Iterator<Item = Command> {
+    PROBES.iter().map(command)
+}
+
+impl FromArgMatches for ProbeCommand {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
+        let (name, matches) = matches.subcommand().ok_or_else(missing)?;
+        let text = |name: &str| matches.get_one::<String>(name).cloned();
+        Ok(match name {
+            "list" => Self::List { json: matches.get_flag("json") },
+            "show" => Self::Show { run: text("run").unwrap_or_default(), json: matches.get_flag("json") },
+            "compare" => Self::Compare { old: text("old").unwrap_or_default(), new: text("new") },
+            "baseline" => Self::Baseline { run: text("run").unwrap_or_default() },
+            id => {
+                let place = PROBES.iter().position(|probe| probe.spec.id == id).ok_or_else(missing)?;
+                let spec = &PROBES[place].spec;
+                let mut params = Params::of(spec);
+                for param in spec.params {
+                    let value = match param.kind {
+                        Kind::Number { .. } => matches.get_one::<probe::Value>(param.name).cloned(),
+                        Kind::Choice { .. } => text(param.name).map(probe::Value::Word),
+                    };
+                    if let Some(value) = value {
+                        params.put(param.name, value);
+                    }
+                }
+                let gpu = if spec.needs == Needs::Gpu { matches.get_one("gpu").copied().unwrap_or(0) } else { 0 };
+                let wanted = Wanted { place, gpu, params, forced: matches.get_flag("force") };
+                let (agreed, json) = (matches.get_flag("yes"), matches.get_flag("json"));
+                Self::Run { wanted, sources: Sources::from_arg_matches(matches)?, agreed, json }
+            }
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Does what is asked for; returns the exit code.
+pub(super) fn run(sources: &Sources, command: &ProbeCommand) -> Result<u8, Failure> {
+    let files = Files::find(|name| std::env::var_os(name)).map_err(|error| error.to_string());
+    let there = || files.as_ref().map_err(Failure::error);
+    match command {
+        ProbeCommand::Run { wanted, agreed, json, .. } => measure(sources, files, wanted.clone(), *agreed, *json),
+        ProbeCommand::List { json } => list(there()?, *json),
+        ProbeCommand::Show { run, json } => {
+            let report = load(there()?, run)?;
+            print(&if *json { to_json(&report)? } else { page(&report) })?;
+            Ok(0)
+        }
+        ProbeCommand::Compare { old, new } => {
+            let files = there()?;
+            let first = load(files, old)?;
+            let (old, new) = match new {
+                Some(new) => (first, load(files, new)?),
+                None => (baseline(files, &first)?, first),
+            };
+            print(&compare(&old, &new).map_err(Failure::error)?)?;
+            Ok(0)
+        }
+        ProbeCommand::Baseline { run } => {
+            let report = load(there()?, run)?;
+            if report.ending != Ending::Done {
+                return Err(Failure::Error(format!("run {} has no result to hold others against", report.run)));
+            }
+            there()?.keep_baseline(&report).map_err(Failure::error)?;
+            Ok(0)
+        }
+    }
+}
+
+/// A report by the name of its run, as `last:PROBE` or `baseline:PROBE`, or from a file.
+fn load(files: &Files, name: &str) -> Result<Report, Failure> {
+    let last = |id: &str| {
+        let done = files.newest(id, 64).into_iter().find(|report| report.ending == Ending::Done);
+        done.ok_or_else(|| Failure::Error(format!("there is no run of '{}' with a result yet", clean(id))))
+    };
+    match name.split_once(':') {
+        Some(("last", id)) => last(id),
+        Some(("baseline", id)) => baseline(files, &last(id)?),
+        _ => files.load(name).map_err(Failure::error),
+    }
+}
+
+fn baseline(files: &Files, report: &Report) -> Result<Report, Failure> {
+    files.baseline(&report.probe, &report.target).ok_or_else(|| {
+        Failure::Error(format!(
+            "there is no baseline of {} on {} here; `warptop probe baseline RUN` makes one",
+            report.probe, report.target
+        ))
+    })
+}
+
+fn measure(
+    sources: &Sources,
+    files: Result<Files, String>,
+    wanted: Wanted,
+    agreed: bool,
+    json: bool,
+) -> Result<u8, Failure> {
+    if !agreed && !io::stdin().is_terminal() {
+        return Err(Failure::Usage("standard input is no terminal to ask on: give --yes to run the probe".to_owned()));
+    }
+    let (to, events) = channel();
+    input::read_signals(to).map_err(Failure::error)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
+    let name = PROBES[wanted.place].spec.name;
+    let Ok(prepared) = Prepared::new(&inputs, &sources.options()?, sources.interval(), files, wanted) else {
+        return Ok(130);
+    };
+    if !agreed {
+        eprint!("{name} on {}: takes {}.\nRun it? [y/N] ", prepared.target, prepared.cost);
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer).map_err(Failure::error)?;
+        if !["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
+            eprintln!("warptop: not run");
+            return Ok(REFUSED);
+        }
+    }
+    let show = io::stderr().is_terminal();
+    let mut shown = false;
+    let ran = prepared.run(&inputs, "/proc/self/exe".into(), |step| {
+        if show {
+            eprint!("\r\x1b[K{}", line(step));
+            shown = true;
+        }
+    });
+    if shown {
+        eprint!("\r\x1b[K");
+    }
+    let Ok(ran) = ran else { return Ok(130) };
+    tell(&ran);
+    print(&if json { to_json(&ran.report)? } else { page(&ran.report) })?;
+    Ok(code(&ran))
+}
+
+fn line(step: &Step) -> String {
+    let eta = step.eta_s.map(|eta| format!(", {eta:.0} s left")).unwrap_or_default();
+    format!("{:3.0} %{eta}: {}", step.done * 100.0, step.what)
+}
+
+/// What does not belong into the report.
+fn tell(ran: &Ran) {
+    if ran.joined {
+        eprintln!("warptop: the same was measured already or just now: this is run {}", ran.report.run);
+    }
+    if ran.report.ending == Ending::Refused {
+        let force = if ran.can_force { " (--force)" } else { "" };
+        eprintln!("warptop: not run: {}", ran.report.why.as_deref().unwrap_or_default());
+        if !ran.hint.is_empty() {
+            eprintln!("warptop: {}{force}", ran.hint);
+        }
+    }
+    match &ran.kept {
+        Some(Ok(path)) => eprintln!("warptop: the report is in {path}"),
+        Some(Err(why)) => eprintln!("warptop: {why}; here it is:"),
+        None => {}
+    }
+}
+
+fn code(ran: &Ran) -> u8 {
+    let report = &ran.report;
+    match report.ending {
+        Ending::Done if report.verdict.level == Level::Failed => FAILED,
+        Ending::Done => 0,
+        Ending::Refused => REFUSED,
+        Ending::Stopped if report.why.as_deref() == Some(crate::probe::life::BY_THE_USER) => 130,
+        Ending::Stopped | Ending::Failed => 1,
+    }
+}
+
+fn to_json(report: &Report) -> Result<String, Failure> {
+    serde_json::to_string_pretty(report).map(|json| json + "\n").map_err(Failure::error)
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::Error(format!("cannot print: {error}")))
+}
+
+fn list(files: &Files, json: bool) -> Result<u8, Failure> {
+    let newest = |probe: &Probe| files.newest(probe.spec.id, 1).into_iter().next();
+    if json {
+        let rows = probe::listed().map(|probe| {
+            serde_json::json!({
+                "probe": probe.spec.id, "name": probe.spec.name, "help": probe.spec.help,
+                "needs_gpu": probe.spec.needs != Needs::Host, "last": newest(probe),
+            })
+        });
+        let rows: Vec<_> = rows.collect();
+        print(&(serde_json::to_string_pretty(&rows).map_err(Failure::error)? + "\n"))?;
+        return Ok(0);
+    }
+    let mut text = String::new();
+    for probe in probe::listed() {
+        text.push_str(&format!("{:<8}  {}\n", probe.spec.id, probe.spec.help));
+        let last = newest(probe).map_or_else(|| "never run here".to_owned(), |report| said(&report));
+        text.push_str(&format!("{:<8}  {last}\n", ""));
+    }
+    let (reports, broken) = files.list();
+    if !reports.is_empty() {
+        text.push_str("\nRuns, the newest first (warptop probe show RUN):\n");
+    }
+    for report in reports.iter().take(20) {
+        text.push_str(&format!("{}  {}\n", report.run, Last::of(report).summary));
+    }
+    print(&text)?;
+    if broken > 0 {
+        eprintln!("warptop: {broken} files among the reports are none");
+    }
+    Ok(0)
+}
+
+fn said(report: &Report) -> String {
+    let last = Last::of(report);
+    let figure = last.headline.map(|(value, unit)| format!("{value:.1} {unit}, ")).unwrap_or_default();
+    format!("{figure}{} ({}, run {})", last.summary, utc(report.started_unix_ms), report.run)
+}

@@ -1,0 +1,212 @@
+//! The probes of this machine at a glance: where each stands, and what its last run said.
+//!
+//! Pure: events in, effects out, one [`Life`] a probe. It must not know how effects are carried out.
+//! Invariant: at most one probe asks for consent, so that a "yes" has one meaning.
+
+use std::sync::Arc;
+
+use crate::model::Time;
+
+use super::life::{Ask, Effect, Event, Life, State};
+use super::report::{Ending, Level, Report};
+use super::{Cost, PROBES, Probe};
+
+/// What the last run of a probe said, on a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Last {
+    /// Name of the run.
+    pub run: Arc<str>,
+    /// When it ended.
+    pub at: Time,
+    /// How it ended.
+    pub ending: Ending,
+    /// How good it is.
+    pub level: Level,
+    /// The figure that stands for the whole, and its unit.
+    pub headline: Option<(f64, Arc<str>)>,
+    /// Its share of the reference, else of the baseline, %, and which of them.
+    pub share: Option<(f64, &'static str)>,
+    /// The verdict in a sentence, or why there is no result.
+    pub summary: Arc<str>,
+}
+
+impl Last {
+    /// The line for a report.
+    pub fn of(report: &Report) -> Self {
+        let headline = super::find(&report.probe).and_then(|probe| report.headline(&probe.spec));
+        Self {
+            run: report.run.as_str().into(),
+            at: Time(report.ended_unix_ms),
+            ending: report.ending,
+            level: report.verdict.level,
+            headline: headline.map(|judged| (judged.figure.value, judged.figure.unit.as_str().into())),
+            share: headline.and_then(super::report::Judged::share),
+            summary: report.verdict.summary.as_str().into(),
+        }
+    }
+}
+
+/// One probe.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Which.
+    pub probe: &'static Probe,
+    /// Where it stands.
+    pub life: Life,
+    /// Its last run, also one of another warptop on this machine.
+    pub last: Option<Last>,
+}
+
+/// Every probe.
+#[derive(Clone, Debug)]
+pub struct Board {
+    rows: Vec<Row>,
+    /// What there is to say besides, e.g. that a report could not be kept.
+    pub notice: String,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        let row = |probe: &'static Probe| Row { probe, life: Life::new(probe.spec.cool_ms), last: None };
+        Self { rows: PROBES.iter().map(row).collect(), notice: String::new() }
+    }
+}
+
+impl Board {
+    /// Every probe, hidden ones too.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Those that people are shown, and whatever else is being carried out.
+    pub fn shown(&self) -> impl Iterator<Item = (usize, &Row)> {
+        let shown = |row: &Row| !row.probe.spec.hidden || *row.life.state() != State::Idle;
+        self.rows.iter().enumerate().filter(move |(_, row)| shown(row))
+    }
+
+    /// Notes the last run of each probe: `reports`, the newest first.
+    pub fn remember<'a>(&mut self, reports: impl Iterator<Item = &'a Report>) {
+        for report in reports {
+            let row = self.rows.iter_mut().find(|row| row.probe.spec.id == report.probe);
+            if let Some(row) = row.filter(|row| row.last.is_none()) {
+                row.last = Some(Last::of(report));
+            }
+        }
+    }
+
+    /// Notes a run that is over.
+    pub fn ended(&mut self, report: &Report) {
+        if let Some(row) = self.rows.iter_mut().find(|row| row.probe.spec.id == report.probe) {
+            row.last = Some(Last::of(report));
+        }
+    }
+
+    /// The probe that asks for consent, with what it would do and cost.
+    pub fn confirming(&self) -> Option<(usize, &Ask, Cost)> {
+        self.rows.iter().enumerate().find_map(|(place, row)| match row.life.state() {
+            State::Confirm(ask) => Some((place, ask, (row.probe.spec.cost)(&ask.params, &ask.target))),
+            _ => None,
+        })
+    }
+
+    /// The probe that holds the machine.
+    pub fn active(&self) -> Option<(usize, &Row)> {
+        self.rows.iter().enumerate().find(|(_, row)| row.life.is_active())
+    }
+
+    /// Whether nothing is under way, and every run has its report on disk or the word that it is not.
+    pub fn is_settled(&self) -> bool {
+        self.rows.iter().all(|row| row.life.is_settled())
+    }
+
+    /// The newest request that the guard refused and that may be forced.
+    pub fn forcible(&self) -> Option<(usize, &Ask)> {
+        self.rows.iter().enumerate().rev().find_map(|(place, row)| match row.life.state() {
+            State::Refused(ask, refusal) if refusal.can_force => Some((place, ask)),
+            _ => None,
+        })
+    }
+
+    /// Somebody wants the probe at `place`.
+    pub fn ask(&mut self, now: Time, place: usize, ask: Ask) -> Vec<(usize, Effect)> {
+        self.notice.clear();
+        // The question is now another one.
+        let mut effects = self.tell(now, |other, row| {
+            (other != place && matches!(row.life.state(), State::Confirm(_))).then_some(Event::No)
+        });
+        if let Some(row) = self.rows.get_mut(place) {
+            effects.extend(row.life.on(now, Event::Ask(ask)).into_iter().map(|effect| (place, effect)));
+        }
+        for (_, effect) in &effects {
+            match effect {
+                Effect::Same(run) => {
+                    self.notice = format!("that is run {run}: the same request while it runs or cools")
+                }
+                Effect::Busy(run) => self.notice = format!("run {run} is not over: wait for it or stop it"),
+                _ => {}
+            }
+        }
+        effects
+    }
+
+    /// The answer to the question, the wish to stop, the end of the program, or the passing of time: for
+    /// whichever probe it concerns.
+    pub fn on_all(&mut self, now: Time, event: &Event) -> Vec<(usize, Effect)> {
+        self.tell(now, |_, _| Some(event.clone()))
+    }
+
+    /// Something of the run that the probe at `place` is carrying out.
+    pub fn on(&mut self, now: Time, place: usize, event: &Event) -> Vec<(usize, Effect)> {
+        self.tell(now, |other, _| (other == place).then(|| event.clone()))
+    }
+
+    fn tell(&mut self, now: Time, event: impl Fn(usize, &Row) -> Option<Event>) -> Vec<(usize, Effect)> {
+        let mut effects = Vec::new();
+        for (place, row) in self.rows.iter_mut().enumerate() {
+            if let Some(event) = event(place, row) {
+                effects.extend(row.life.on(now, event).into_iter().map(|effect| (place, effect)));
+            }
+        }
+        effects
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::{Params, Target};
+
+    fn ask(run: &str) -> Ask {
+        Ask {
+            run: run.into(),
+            target: Target::default(),
+            params: Params::default(),
+            forced: false,
+            agreed: false,
+            most_ms: 60_000,
+        }
+    }
+
+    #[test]
+    fn one_question_is_open_at_a_time() {
+        let mut board = Board::default();
+        assert!(board.rows().len() > 1);
+        board.ask(Time(1), 0, ask("a"));
+        board.ask(Time(2), 1, ask("b"));
+        assert_eq!(board.confirming().map(|(place, ask, _)| (place, ask.run.as_ref())), Some((1, "b")));
+        let effects = board.on_all(Time(3), &Event::Yes);
+        assert!(matches!(&effects[..], [(1, Effect::Preflight(ask))] if ask.run.as_ref() == "b"), "{effects:?}");
+        board.ask(Time(4), 1, ask("c"));
+        assert!(board.notice.contains("run b"), "{}", board.notice);
+    }
+
+    #[test]
+    fn hidden_probes_are_shown_only_while_they_do_something() {
+        let mut board = Board::default();
+        let hidden = board.rows().iter().position(|row| row.probe.spec.hidden).unwrap();
+        let shows = |board: &Board| board.shown().any(|(place, _)| place == hidden);
+        assert!(!shows(&board));
+        board.ask(Time(1), hidden, ask("a"));
+        assert!(shows(&board));
+    }
+}

@@ -1,0 +1,520 @@
+//! Runs probes: one thread that carries out what their lives ask for and holds them to the guard.
+//!
+//! The screen and the command line only speak to the board, under a lock that is held for no longer than
+//! an event takes; the thread here waits for processes, disk and readings. It ticks by itself, so that a
+//! terminal that takes no output keeps no probe running. Invariants: what the thread owns while a run lasts
+//! (lock, child, measurements) is in one [`Active`], which is dropped when the run is over; dropping it
+//! kills the child and gives back the lock.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::model::{Batch, Clock, Edge, Mark, SourceId, Subject, Time};
+use crate::probe::board::Board;
+use crate::probe::child::{Child, Heard};
+use crate::probe::files::{Files, FilesError, Holder, Lock, Locked};
+use crate::probe::guard::{self, Admission, Verdict, Watch};
+use crate::probe::life::{Ask, Effect, End, Ended, Event, Refusal};
+use crate::probe::protocol::{MAX_SAMPLES, Message, Outcome, Request, Sample};
+use crate::probe::report::{Ending, Environment, Level, Report, SCHEMA};
+use crate::probe::{self, Cost, Needs, PROBES, Params, Probe, Target};
+use crate::sampler::Sink;
+
+use super::machine;
+
+/// How often lives and guard are looked at, ms.
+const TICK_MS: u64 = 100;
+/// How often a report that could not be kept is tried again, ms.
+const TRY_AGAIN_MS: u64 = 10_000;
+/// Reports that wait for room on the disk, at most.
+const MAX_UNSAVED: usize = 16;
+/// How long the end of the program waits for a run to end, ms: its process is killed after 0.4 s.
+const QUIT_MS: u64 = 1_500;
+
+/// What probes need to run.
+pub struct Setup {
+    /// Where marks go and what is known of the machine.
+    pub sink: Sink,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Where reports are kept, or why nowhere.
+    pub files: Result<Files, String>,
+    /// The program that runs as a child: warptop itself.
+    pub program: PathBuf,
+}
+
+/// The probes of this machine, ready to run.
+pub struct Probes {
+    shared: Arc<Shared>,
+    sink: Sink,
+    clock: Arc<dyn Clock>,
+    tell: Sender<Todo>,
+}
+
+#[derive(Default)]
+struct Shared {
+    board: Mutex<Board>,
+    version: AtomicU64,
+    /// The report of the last run.
+    last: Mutex<Option<Report>>,
+}
+
+enum Todo {
+    Effects(Vec<(usize, Effect)>),
+    Heard(Arc<str>, Heard),
+    End,
+}
+
+impl Shared {
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Probes {
+    /// Starts the thread.
+    pub fn start(setup: Setup) -> Self {
+        let (tell, todo) = channel();
+        let shared = Arc::new(Shared::default());
+        let (sink, clock) = (setup.sink.clone(), Arc::clone(&setup.clock));
+        let mut worker = Worker {
+            setup,
+            shared: Arc::clone(&shared),
+            hear: tell.clone(),
+            active: None,
+            unsaved: VecDeque::new(),
+            tried: Time(0),
+        };
+        let spawned = std::thread::Builder::new().name("warptop-probes".to_owned()).spawn(move || worker.run(&todo));
+        if let Err(error) = spawned {
+            shared.board().notice = format!("no probe can run, there is no thread for it: {error}");
+        }
+        Self { shared, sink, clock, tell }
+    }
+
+    /// Where every probe stands. Let go of it soon.
+    pub fn board(&self) -> MutexGuard<'_, Board> {
+        self.shared.board()
+    }
+
+    /// Grows whenever the board changes.
+    pub fn version(&self) -> u64 {
+        self.shared.version.load(Ordering::Acquire)
+    }
+
+    /// The report of that run, if it was the last one.
+    pub fn report(&self, run: &str) -> Option<Report> {
+        self.shared.last.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|report| report.run == run)
+    }
+
+    /// Asks for the probe at `place` in [`PROBES`], on the GPU `gpu` where it needs one.
+    pub fn ask(&self, place: usize, gpu: u8, params: Params, forced: bool, agreed: bool) {
+        let Some(probe) = PROBES.get(place) else { return };
+        let now = self.clock.now();
+        let target = machine::target(&self.sink.store().read(), probe.spec.needs, gpu, now);
+        let ask = request(probe, target, params, forced, agreed, now);
+        let effects = self.board().ask(now, place, ask);
+        self.pass_on(effects);
+    }
+
+    /// Asks once more for what was refused, to be run in spite of it.
+    pub fn force(&self) {
+        let now = self.clock.now();
+        let effects = {
+            let mut board = self.board();
+            let again = board.forcible().map(|(place, ask)| (place, ask.clone()));
+            let Some((place, ask)) = again else { return };
+            let run = probe::run_name(now, PROBES[place].spec.id, std::process::id()).into();
+            board.ask(now, place, Ask { run, forced: true, agreed: false, ..ask })
+        };
+        self.pass_on(effects);
+    }
+
+    /// Yes or no to the question that is open.
+    pub fn answer(&self, yes: bool) {
+        self.on_all(if yes { Event::Yes } else { Event::No });
+    }
+
+    /// Ends whatever runs.
+    pub fn stop(&self) {
+        self.on_all(Event::Stop);
+    }
+
+    /// The program ends: so does whatever runs, with its report. Waits for that a moment.
+    pub fn quit(&self) {
+        self.on_all(Event::Quit);
+        let began = self.clock.micros();
+        while !self.board().is_settled() && self.clock.micros().saturating_sub(began) < QUIT_MS * 1_000 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn on_all(&self, event: Event) {
+        let effects = self.board().on_all(self.clock.now(), &event);
+        self.pass_on(effects);
+    }
+
+    fn pass_on(&self, effects: Vec<(usize, Effect)>) {
+        self.shared.changed();
+        drop(self.tell.send(Todo::Effects(effects)));
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        drop(self.tell.send(Todo::End));
+    }
+}
+
+/// A request for a probe, with a name for its run.
+pub(super) fn request(probe: &Probe, target: Target, params: Params, forced: bool, agreed: bool, now: Time) -> Ask {
+    let most_ms = probe::most_ms(&(probe.spec.cost)(&params, &target));
+    let run = probe::run_name(now, probe.spec.id, std::process::id()).into();
+    // Beside others it rests for nine tenths of the time.
+    let most_ms = if forced { most_ms * u64::from(100 / guard::FORCED_DUTY_PCT) } else { most_ms };
+    Ask { run, target, params, forced, agreed, most_ms }
+}
+
+/// All that belongs to one run, from its preflight to its report.
+struct Active {
+    place: usize,
+    ask: Ask,
+    cost: Cost,
+    /// `None` where there is no place for a lock.
+    _lock: Option<Lock>,
+    admission: Option<Admission>,
+    watch: Option<Watch>,
+    child: Option<Child>,
+    pid: Option<u32>,
+    samples: Vec<Sample>,
+    left_out: u64,
+}
+
+struct Worker {
+    setup: Setup,
+    shared: Arc<Shared>,
+    hear: Sender<Todo>,
+    active: Option<Active>,
+    unsaved: VecDeque<Report>,
+    tried: Time,
+}
+
+impl Worker {
+    fn run(&mut self, todo: &Receiver<Todo>) {
+        if let Ok(files) = &self.setup.files {
+            let reports: Vec<_> = probe::listed().flat_map(|probe| files.newest(probe.spec.id, 1)).collect();
+            self.shared.board().remember(reports.iter());
+            self.shared.changed();
+        }
+        let mut ticked = self.setup.clock.micros();
+        loop {
+            match todo.recv_timeout(Duration::from_millis(TICK_MS)) {
+                Ok(Todo::Effects(effects)) => self.carry_out(effects),
+                Ok(Todo::Heard(run, heard)) => self.heard(&run, heard),
+                // What is active goes with the worker.
+                Ok(Todo::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let now = self.setup.clock.micros();
+            if now.saturating_sub(ticked) >= TICK_MS * 1_000 {
+                ticked = now;
+                self.tick();
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = self.setup.clock.now();
+        let effects = self.shared.board().on_all(now, &Event::Tick);
+        self.carry_out(effects);
+        self.guard();
+        self.shared.changed();
+        if !self.unsaved.is_empty() && now.since(self.tried) >= TRY_AGAIN_MS {
+            self.tried = now;
+            self.save_again();
+        }
+    }
+
+    /// Tells the life at `place`, and does what follows.
+    fn tell(&mut self, place: usize, event: &Event) {
+        let effects = self.shared.board().on(self.setup.clock.now(), place, event);
+        self.shared.changed();
+        self.carry_out(effects);
+    }
+
+    fn carry_out(&mut self, effects: Vec<(usize, Effect)>) {
+        for (place, effect) in effects {
+            match effect {
+                Effect::Preflight(ask) => self.prepare(place, ask),
+                Effect::Start(ask) => self.start(place, &ask),
+                Effect::AskToStop(run) => self.with_child(&run, Child::stop),
+                Effect::Kill(run) => self.with_child(&run, Child::kill),
+                Effect::Report(ended, outcome) => self.finish(place, &ended, outcome),
+                Effect::Release(run) => {
+                    if self.active.as_ref().is_some_and(|active| active.ask.run == run) {
+                        self.active = None;
+                    }
+                }
+                Effect::Same(_) | Effect::Busy(_) => {}
+            }
+        }
+    }
+
+    fn with_child(&self, run: &Arc<str>, tell: impl FnOnce(&Child)) {
+        if let Some(active) = self.active.as_ref().filter(|active| active.ask.run == *run)
+            && let Some(child) = &active.child
+        {
+            tell(child);
+        }
+    }
+
+    /// Takes the machine for a run, then lets the guard look.
+    fn prepare(&mut self, place: usize, ask: Ask) {
+        let probe = &PROBES[place];
+        match self.take_machine(probe, &ask) {
+            Err(refusal) => self.tell(place, &Event::Refused(Arc::clone(&ask.run), refusal)),
+            Ok(lock) => {
+                let cost = (probe.spec.cost)(&ask.params, &ask.target);
+                let (samples, left_out) = (Vec::new(), 0);
+                let (admission, watch, child, pid) = (None, None, None, None);
+                self.active =
+                    Some(Active { place, ask, cost, _lock: lock, admission, watch, child, pid, samples, left_out });
+                self.guard();
+            }
+        }
+    }
+
+    fn take_machine(&mut self, probe: &Probe, ask: &Ask) -> Result<Option<Lock>, Refusal> {
+        let refused = |why: String, hint: &str| Refusal { why, can_force: false, hint: hint.to_owned() };
+        if let Some(active) = &self.active {
+            let why = format!("{} runs: one probe at a time on a machine", PROBES[active.place].spec.name);
+            return Err(refused(why, "wait for it, or stop it"));
+        }
+        let Ok(files) = &self.setup.files else { return Ok(None) };
+        let now = self.setup.clock.now();
+        if let Some(report) = recent(files, probe, ask, now) {
+            self.shared.board().ended(&report);
+            let ago = now.0.saturating_sub(report.ended_unix_ms) / 1_000;
+            let why = format!("run {} measured the same {ago} s ago", report.run);
+            let hint =
+                format!("ask again {} s after it: until then the machine cools down", probe.spec.cool_ms / 1_000);
+            return Err(refused(why, &hint));
+        }
+        let holder = holder(probe, ask);
+        match files.lock(&holder) {
+            Ok(Locked::Ours(lock)) => Ok(Some(lock)),
+            Ok(Locked::Theirs(who)) => {
+                let why = who.map_or_else(
+                    || "another warptop runs a probe on this machine".to_owned(),
+                    |who| format!("another warptop (process {}) runs {} on {}", who.pid, who.probe, who.target),
+                );
+                Err(refused(why, "wait for it, or stop it there"))
+            }
+            // Where nothing can be written there is nobody to share with either.
+            Err(error) => {
+                self.shared.board().notice = error.to_string();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Lets the guard look at the machine: may the run begin, may it go on?
+    fn guard(&mut self) {
+        let Some(active) = &self.active else { return };
+        let (place, run, now) = (active.place, Arc::clone(&active.ask.run), self.setup.clock.now());
+        let machine = machine::machine(&self.setup.sink.store().read(), &active.ask.target, now);
+        if let Some(watch) = &active.watch {
+            if let Some(why) = watch.abort(&machine, active.pid) {
+                self.tell(place, &Event::Abort(run, why));
+            }
+            return;
+        }
+        let needs_gpu = PROBES[place].spec.needs != Needs::Host;
+        match guard::preflight(&machine, &active.cost, needs_gpu, active.ask.forced) {
+            Verdict::NotYet => {}
+            Verdict::Refused(refusal) => self.tell(place, &Event::Refused(run, refusal)),
+            Verdict::Admitted(admission) => {
+                let watch = Watch::new(&machine, &active.cost, active.ask.forced);
+                if let Some(active) = &mut self.active {
+                    (active.admission, active.watch) = (Some(admission), Some(watch));
+                }
+                self.tell(place, &Event::Admitted(run));
+            }
+        }
+    }
+
+    fn start(&mut self, place: usize, ask: &Ask) {
+        self.mark(place, ask, &Edge::Start(ask.most_ms));
+        let Some(active) = &mut self.active else { return };
+        let admission = active.admission.as_ref();
+        let request = Request {
+            run: ask.run.to_string(),
+            probe: PROBES[place].spec.id.to_owned(),
+            target: ask.target.clone(),
+            params: ask.params.clone(),
+            duty_pct: admission.map_or(guard::FORCED_DUTY_PCT, |admission| admission.duty_pct),
+            most_bytes: admission.map_or(0, |admission| admission.most_bytes),
+            parent: std::process::id(),
+        };
+        let (to, run) = (self.hear.clone(), Arc::clone(&ask.run));
+        let hear = move |heard| drop(to.send(Todo::Heard(Arc::clone(&run), heard)));
+        active.child = Some(Child::start(&self.setup.program, request, Arc::clone(&self.setup.clock), hear));
+    }
+
+    fn heard(&mut self, run: &Arc<str>, heard: Heard) {
+        let Some(active) = self.active.as_mut().filter(|active| active.ask.run == *run) else { return };
+        let place = active.place;
+        match heard {
+            Heard::Started(pid) => active.pid = Some(pid),
+            Heard::Message(message) => {
+                if let Message::Sample(sample) = &message {
+                    if active.samples.len() < MAX_SAMPLES {
+                        active.samples.push(sample.clone());
+                    } else {
+                        active.left_out += 1;
+                    }
+                }
+                self.tell(place, &Event::Heard(Arc::clone(run), message));
+            }
+            Heard::Broke(why) => self.tell(place, &Event::Broke(Arc::clone(run), why)),
+            Heard::Gone(how) => self.tell(place, &Event::Gone(Arc::clone(run), how)),
+        }
+    }
+
+    /// Writes the report of a run, and gives the machine back.
+    fn finish(&mut self, place: usize, ended: &Ended, outcome: Option<Outcome>) {
+        let Some(active) = self.active.take() else { return };
+        self.mark(place, &ended.ask, &Edge::End(ended.end.name().into()));
+        let environment = machine::environment(&self.setup.sink.store().read(), &ended.ask.target, ended.span);
+        let baseline = self.setup.files.as_ref().ok();
+        let baseline = baseline.and_then(|files| files.baseline(PROBES[place].spec.id, &ended.ask.target));
+        let report = report(&active, ended, environment, outcome, baseline.as_ref());
+        let kept = self.keep(&report, baseline.is_none());
+        if let Err(why) = &kept {
+            self.shared.board().notice.clone_from(why);
+            self.unsaved.push_back(report.clone());
+            self.unsaved.truncate(MAX_UNSAVED);
+            self.tried = self.setup.clock.now();
+        }
+        self.shared.board().ended(&report);
+        *self.shared.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
+        // Only now may the next run begin, here or in another process: it can read this one's report.
+        drop(active);
+        self.tell(place, &Event::Kept(Arc::clone(&ended.ask.run), kept));
+    }
+
+    /// Keeps a report; the first good one becomes the baseline.
+    fn keep(&self, report: &Report, is_first: bool) -> Result<String, String> {
+        let files = self.setup.files.as_ref().map_err(Clone::clone)?;
+        let path = files.keep(report).map_err(|error| error.to_string())?;
+        let good = report.ending == Ending::Done && report.verdict.level != Level::Failed && report.duty_pct == 100;
+        if is_first && good {
+            files.keep_baseline(report).map_err(|error| error.to_string())?;
+        }
+        Ok(path.display().to_string())
+    }
+
+    fn save_again(&mut self) {
+        let Ok(files) = &self.setup.files else { return };
+        self.unsaved.retain(|report| !matches!(files.keep(report), Ok(_) | Err(FilesError::Exists(_))));
+        if self.unsaved.is_empty() {
+            self.shared.board().notice.clear();
+        }
+    }
+
+    /// Notes on the time axis that a run began or ended.
+    fn mark(&self, place: usize, ask: &Ask, edge: &Edge) {
+        let mut batch = Batch::new(SourceId::Probe, self.setup.clock.now(), 0);
+        let probe: Arc<str> = PROBES[place].spec.id.into();
+        let gpus = ask.target.gpus.iter().map(|gpu| Subject::Gpu(gpu.index));
+        let subjects = if ask.target.gpus.is_empty() { vec![Subject::Host] } else { gpus.collect() };
+        for subject in subjects {
+            let (probe, run, edge) = (Arc::clone(&probe), Arc::clone(&ask.run), edge.clone());
+            batch.marks.push(Mark { subject, probe, run, edge });
+        }
+        self.setup.sink.send(&batch);
+    }
+}
+
+/// What a request says about itself to other processes.
+pub(super) fn holder(probe: &Probe, ask: &Ask) -> Holder {
+    Holder {
+        run: ask.run.to_string(),
+        probe: probe.spec.id.to_owned(),
+        target: ask.target.clone(),
+        params: ask.params.clone(),
+        pid: std::process::id(),
+    }
+}
+
+/// The report of a run that measured the same and whose cool-down is not over.
+pub(super) fn recent(files: &Files, probe: &Probe, ask: &Ask, now: Time) -> Option<Report> {
+    files.newest(probe.spec.id, 8).into_iter().find(|report| {
+        let same = report.target == ask.target && report.inputs == ask.params && report.ending == Ending::Done;
+        let since = now.since(Time(report.ended_unix_ms));
+        // A report from the future is one of a clock that was set back.
+        same && report.ended_unix_ms <= now.0 && since < probe.spec.cool_ms
+    })
+}
+
+fn report(
+    active: &Active,
+    ended: &Ended,
+    environment: Environment,
+    outcome: Option<Outcome>,
+    baseline: Option<&Report>,
+) -> Report {
+    let admission = active.admission.as_ref();
+    let ending = match ended.end {
+        End::Done => Ending::Done,
+        End::Stopped(_) => Ending::Stopped,
+        End::Unavailable(_) => Ending::Refused,
+        End::Failed(_) => Ending::Failed,
+    };
+    let mut report = blank(&PROBES[active.place], &ended.ask, ending, ended.end.why());
+    report.host = machine::host_name();
+    (report.started_unix_ms, report.ended_unix_ms) = (ended.span.0.0, ended.span.1.0);
+    report.duty_pct = admission.map_or(guard::FORCED_DUTY_PCT, |admission| admission.duty_pct);
+    report.environment = environment;
+    report.environment.company = admission.map(|admission| admission.company.clone()).unwrap_or_default();
+    report.samples.clone_from(&active.samples);
+    report.samples_left_out = active.left_out;
+    if let (End::Done, Some(outcome)) = (&ended.end, outcome) {
+        report.take(outcome, baseline);
+    }
+    report
+}
+
+/// A report of a run of which nothing is known but how it ended.
+pub(super) fn blank(probe: &Probe, ask: &Ask, ending: Ending, why: &str) -> Report {
+    Report {
+        schema: SCHEMA.to_owned(),
+        run: ask.run.to_string(),
+        probe: probe.spec.id.to_owned(),
+        warptop: env!("CARGO_PKG_VERSION").to_owned(),
+        host: String::new(),
+        target: ask.target.clone(),
+        started_unix_ms: 0,
+        ended_unix_ms: 0,
+        ending,
+        why: (!why.is_empty()).then(|| why.to_owned()),
+        forced: ask.forced,
+        duty_pct: 100,
+        inputs: ask.params.clone(),
+        environment: Environment::default(),
+        results: Vec::new(),
+        checks: Vec::new(),
+        notes: Vec::new(),
+        verdict: Report::without_result(ending, why),
+        samples: Vec::new(),
+        samples_left_out: 0,
+    }
+}
