@@ -2,6 +2,7 @@
 //!
 //! Its subcommands come from the table of probes. Standard output holds the report and nothing else.
 
+use std::fmt::Write as _;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -312,17 +313,18 @@ fn list(files: &Files, json: bool) -> Result<u8, Failure> {
         return Ok(0);
     }
     let mut text = String::new();
+    // Writing to a String never fails.
     for probe in probe::listed() {
-        text.push_str(&format!("{:<8}  {}\n", probe.spec.id, probe.spec.help));
+        let _ = writeln!(text, "{:<8}  {}", probe.spec.id, probe.spec.help);
         let last = newest(probe).map_or_else(|| "never run here".to_owned(), |report| said(&report));
-        text.push_str(&format!("{:<8}  {last}\n", ""));
+        let _ = writeln!(text, "{:<8}  {last}", "");
     }
     let (reports, broken) = files.list();
     if !reports.is_empty() {
         text.push_str("\nRuns, the newest first (warptop probe show RUN):\n");
     }
     for report in reports.iter().take(20) {
-        text.push_str(&format!("{}  {}\n", report.run, Last::of(report).summary));
+        let _ = writeln!(text, "{}  {}", report.run, Last::of(report).summary);
     }
     print(&text)?;
     if broken > 0 {

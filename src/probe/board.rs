@@ -140,7 +140,7 @@ impl Board {
         for (_, effect) in &effects {
             match effect {
                 Effect::Same(run) => {
-                    self.notice = format!("that is run {run}: the same request while it runs or cools")
+                    self.notice = format!("that is run {run}: the same request while it runs or cools");
                 }
                 Effect::Busy(run) => self.notice = format!("run {run} is not over: wait for it or stop it"),
                 _ => {}

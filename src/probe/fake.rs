@@ -75,7 +75,7 @@ fn misbehave(mode: &str) -> Result<(), Failure> {
         }
         "panic" => panic!("Unable to dynamically load the \"cuda\" shared library"),
         "hang" => loop {
-            std::thread::sleep(Duration::from_secs(3600));
+            std::thread::sleep(Duration::from_hours(1));
         },
         // Stopped, a process hears nothing and does nothing; only a kill reaches it.
         "deaf" => drop(rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)),
@@ -93,7 +93,7 @@ fn misbehave(mode: &str) -> Result<(), Failure> {
     }
     if matches!(mode, "garbage" | "stranger" | "deaf") {
         // Long enough to be found out.
-        std::thread::sleep(Duration::from_secs(600));
+        std::thread::sleep(Duration::from_mins(10));
     }
     Ok(())
 }

@@ -153,7 +153,7 @@ mod tests {
 
     const AT: Time = Time(1_000_000);
 
-    fn store(values: &[(Metric, Reading)], state: SourceState) -> Store {
+    fn store(values: &[(Metric, Reading)], state: &SourceState) -> Store {
         let store = Store::new(Retention::HOUR);
         for at in [AT - 500, AT] {
             let mut batch = Batch::new(SourceId::Nvml, at, 3_500);
@@ -169,7 +169,7 @@ mod tests {
         store
     }
 
-    fn seen(values: &[(Metric, Reading)], state: SourceState) -> Gpu {
+    fn seen(values: &[(Metric, Reading)], state: &SourceState) -> Gpu {
         let store = store(values, state);
         let data = store.read();
         let target = target(&data, Needs::Gpu, 0, AT);
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_was_not_read_is_missing_and_not_0() {
-        let gpu = seen(&[], SourceState::Ok);
+        let gpu = seen(&[], &SourceState::Ok);
         let not_yet = Reading::Missing(Why::NotYet);
         assert_eq!((gpu.mem_used, gpu.temp, gpu.busy_pct, gpu.xids), (not_yet, not_yet, not_yet, not_yet));
         assert_eq!((gpu.processes, gpu.down), (Err(Why::NotYet), None));
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn processes_count_only_where_the_driver_lists_them() {
-        let listed = |reading| seen(&[(Metric::GpuProcesses, reading)], SourceState::Ok).processes;
+        let listed = |reading| seen(&[(Metric::GpuProcesses, reading)], &SourceState::Ok).processes;
         assert_eq!(listed(Reading::Value(1.0)), Ok(vec![OnGpu { pid: 42, mem: Reading::Value(1e9) }]));
         assert_eq!(listed(Reading::Missing(Why::Unsupported)), Err(Why::Unsupported));
     }
@@ -195,16 +195,16 @@ mod tests {
     #[test]
     fn without_activity_the_time_based_figure_counts() {
         let denied = Reading::Missing(Why::NotPermitted);
-        let busy = |sm| seen(&[(Metric::SmActive, sm), (Metric::UtilGpuTime, 30.0.into())], SourceState::Ok).busy_pct;
+        let busy = |sm| seen(&[(Metric::SmActive, sm), (Metric::UtilGpuTime, 30.0.into())], &SourceState::Ok).busy_pct;
         assert_eq!((busy(denied), busy(5.0.into())), (Reading::Value(30.0), Reading::Value(5.0)));
     }
 
     #[test]
     fn a_driver_that_is_down_and_a_gpu_that_is_lost_are_seen() {
-        assert_eq!(seen(&[], SourceState::Stalled("hangs".into())).down.as_deref(), Some("hangs"));
+        assert_eq!(seen(&[], &SourceState::Stalled("hangs".into())).down.as_deref(), Some("hangs"));
         let failed = Reading::Missing(Why::Failed);
         let lost = [(Metric::GpuMemUsed, failed), (Metric::Temp, failed)];
-        assert_eq!(seen(&lost, SourceState::Degraded("GPU 0 is lost".into())).down.as_deref(), Some("GPU 0 is lost"));
+        assert_eq!(seen(&lost, &SourceState::Degraded("GPU 0 is lost".into())).down.as_deref(), Some("GPU 0 is lost"));
     }
 
     #[test]

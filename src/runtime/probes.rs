@@ -140,25 +140,25 @@ impl Probes {
 
     /// Yes or no to the question that is open.
     pub fn answer(&self, yes: bool) {
-        self.on_all(if yes { Event::Yes } else { Event::No });
+        self.on_all(if yes { &Event::Yes } else { &Event::No });
     }
 
     /// Ends whatever runs.
     pub fn stop(&self) {
-        self.on_all(Event::Stop);
+        self.on_all(&Event::Stop);
     }
 
     /// The program ends: so does whatever runs, with its report. Waits for that a moment.
     pub fn quit(&self) {
-        self.on_all(Event::Quit);
+        self.on_all(&Event::Quit);
         let began = self.clock.micros();
         while !self.board().is_settled() && self.clock.micros().saturating_sub(began) < QUIT_MS * 1_000 {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    fn on_all(&self, event: Event) {
-        let effects = self.board().on_all(self.clock.now(), &event);
+    fn on_all(&self, event: &Event) {
+        let effects = self.board().on_all(self.clock.now(), event);
         self.pass_on(effects);
     }
 

@@ -1,0 +1,404 @@
+//! Probes from the command line, with a probe that misbehaves on request: exit codes and words, reports,
+//! and that no process is left whatever is killed.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use warptop::probe::report::Report;
+
+/// Longest that anything here may take; a test that waits this long has failed.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A state directory of its own for each test, so that they can run at once.
+struct Home(TempDir);
+
+struct Said {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Said {
+    fn report(&self) -> Report {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}\n{}", self.stdout, self.stderr))
+    }
+}
+
+impl From<Output> for Said {
+    fn from(Output { status, stdout, stderr }: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Self { code: status.code().unwrap_or(-1), stdout: text(stdout), stderr: text(stderr) }
+    }
+}
+
+impl Home {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
+        command.arg("probe").args(args).env("XDG_STATE_HOME", self.0.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn say(&self, args: &[&str]) -> Said {
+        self.command(args).output().unwrap().into()
+    }
+
+    /// Arguments of the fake probe.
+    fn fake<'a>(mode: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        [&["fake", "--yes", "--json", "--no-discover", "--mode", mode], more].concat()
+    }
+
+    fn run(&self, mode: &str, more: &[&str]) -> Said {
+        self.say(&Self::fake(mode, more))
+    }
+
+    fn start(&self, mode: &str, more: &[&str]) -> Child {
+        self.command(&Self::fake(mode, more)).spawn().unwrap()
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.0.path().join("warptop/probes")
+    }
+
+    /// Names of the files in `reports`.
+    fn reports(&self) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(self.folder().join("reports"))
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+/// Waits until `done` gives something.
+fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(got) = done() {
+            return got;
+        }
+        assert!(began.elapsed() < PATIENCE, "{what} does not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Field `place` of a process' stat, counted from the state as 0; `None` when it is gone.
+fn stat(pid: u32, place: usize) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(") ")?.1.split(' ').nth(place).map(ToOwned::to_owned)
+}
+
+/// Processes for which `wanted` holds, those that have ended but were not reaped left out.
+fn processes(wanted: impl Fn(u32) -> bool) -> Vec<u32> {
+    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| stat(pid, 0).is_some_and(|state| state != "Z" && state != "X") && wanted(pid)).collect()
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    processes(|pid| stat(pid, 1) == Some(parent.to_string()))
+}
+
+fn group(leader: u32) -> Vec<u32> {
+    processes(|pid| stat(pid, 2) == Some(leader.to_string()))
+}
+
+/// The probe's process of a parent that was started, once it measures.
+fn child_of(parent: &Child) -> u32 {
+    until("a child", || children(parent.id()).first().copied())
+}
+
+fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+fn end(child: Child) -> Said {
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn every_way_to_misbehave_has_its_code_and_its_words() {
+    for (mode, code, ending, words) in [
+        ("good", 0, "done", ""),
+        ("wrong", 3, "done", "the computation was wrong: one and one"),
+        ("missing", 4, "refused", "libcuda.so.1 is not here: install the GPU driver"),
+        ("panic", 1, "failed", "the probe broke off: Unable to dynamically load"),
+        ("flood", 1, "failed", "more than 2000 lines in a second"),
+        ("garbage", 1, "failed", "what is no message: 'Segmentation fault [31m(core dumped)'"),
+        ("line", 1, "failed", "a line of more than 256 KiB"),
+        ("stranger", 1, "failed", "of another version or run"),
+        ("exit", 1, "failed", "without a result (exit code 7: CUDA error: the GPU has fallen off the bus)"),
+        ("crash", 1, "failed", "without a result (killed by signal 6)"),
+    ] {
+        let home = Home::new();
+        let said = home.run(mode, &[]);
+        let report = said.report();
+        assert_eq!(said.code, code, "{mode}: {}", said.stderr);
+        let told = format!("{}{}", report.why.clone().unwrap_or_default(), report.verdict.summary);
+        assert!(told.contains(words), "{mode}: no '{words}' in '{told}'");
+        assert_eq!(serde_json::to_value(report.ending).unwrap(), ending, "{mode}");
+        assert_eq!(report.why.is_none(), ending == "done", "{mode}");
+        let names = [format!("{}.json", report.run), format!("{}.md", report.run)];
+        assert_eq!(home.reports(), names, "{mode}: one report, and nothing else");
+    }
+}
+
+#[test]
+fn an_interrupt_stops_even_what_hangs_and_nothing_is_left() {
+    for mode in ["hang", "deaf", "good"] {
+        let home = Home::new();
+        let parent = home.start(mode, &["--seconds", if mode == "good" { "600" } else { "0" }]);
+        let child = child_of(&parent);
+        std::thread::sleep(Duration::from_millis(200));
+        signal(parent.id(), rustix::process::Signal::INT);
+        let said = end(parent);
+        assert_eq!(
+            (said.code, said.report().why.as_deref()),
+            (130, Some("stopped by the user")),
+            "{mode}: {}",
+            said.stderr
+        );
+        assert_eq!(group(child), [0; 0], "{mode}");
+    }
+}
+
+#[test]
+fn a_parent_that_is_killed_takes_the_probe_with_it() {
+    for mode in ["good", "hang", "deaf"] {
+        let home = Home::new();
+        let mut parent = home.start(mode, &["--seconds", if mode == "good" { "600" } else { "0" }]);
+        let child = child_of(&parent);
+        until("the lock", || home.folder().join("holder.json").exists().then_some(()));
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        until("the end of the child", || group(child).is_empty().then_some(()));
+        // Its lock went with it: the next run is not kept waiting.
+        assert_eq!(home.run("good", &[]).code, 0, "{mode}");
+    }
+}
+
+#[test]
+fn a_probe_that_is_killed_is_a_failed_run_with_its_measurements() {
+    let home = Home::new();
+    let parent = home.start("good", &["--seconds", "600"]);
+    let child = child_of(&parent);
+    std::thread::sleep(Duration::from_millis(500));
+    signal(child, rustix::process::Signal::KILL);
+    let said = end(parent);
+    let report = said.report();
+    assert_eq!(said.code, 1, "{}", said.stderr);
+    assert!(report.why.unwrap().contains("killed by signal 9"), "{}", said.stderr);
+    assert!(!report.samples.is_empty(), "what was measured until then is kept");
+    assert_eq!(home.reports().len(), 2);
+    assert_eq!(group(child), [0; 0]);
+}
+
+#[test]
+fn processes_that_a_probe_started_go_with_it() {
+    let home = Home::new();
+    let said = home.run("family", &[]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let left = processes(|pid| {
+        fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| {
+            let mine = home.0.path().to_str().unwrap().as_bytes();
+            text.windows(mine.len()).any(|part| part == mine)
+        })
+    });
+    assert_eq!(left, [0; 0], "a process with this test's state directory is left");
+}
+
+#[test]
+fn the_same_in_two_processes_is_one_run() {
+    let home = Home::new();
+    let first = home.start("good", &["--seconds", "2"]);
+    child_of(&first);
+    let second = home.start("good", &["--seconds", "2"]);
+    // Another measurement is none of theirs: it is turned away.
+    let other = home.run("good", &["--seconds", "1"]);
+    assert_eq!(other.code, 4, "{}", other.stderr);
+    assert!(other.stderr.contains(&format!("another warptop (process {}) runs fake", first.id())), "{}", other.stderr);
+    let (first, second) = (end(first), end(second));
+    assert_eq!((first.code, second.code), (0, 0), "{}\n{}", first.stderr, second.stderr);
+    assert_eq!(first.report(), second.report());
+    assert!(second.stderr.contains("this is run"), "{}", second.stderr);
+    assert_eq!(home.reports().len(), 2, "one report and its page");
+    // Within the cool-down as well.
+    let third = home.run("good", &["--seconds", "2"]);
+    assert_eq!((third.code, third.report()), (0, first.report()));
+    assert_eq!(home.reports().len(), 2);
+}
+
+#[test]
+fn a_disk_that_is_full_loses_nothing() {
+    let home = Home::new();
+    // No file may grow: what a full disk is to whoever writes, for any user and on any file system.
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" probe fake --yes --json --no-discover";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_warptop")]).env("XDG_STATE_HOME", home.0.path());
+    let said: Said = command.stdin(Stdio::null()).output().unwrap().into();
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert_eq!(said.report().results.len(), 1, "the result is shown");
+    assert!(said.stderr.contains("the report could not be kept in"), "{}", said.stderr);
+    assert_eq!(home.reports(), [""; 0], "not even half of it");
+}
+
+#[test]
+fn without_a_place_for_reports_it_runs_and_says_so() {
+    let home = Home::new();
+    let mut command = home.command(&Home::fake("good", &[]));
+    let said: Said = command.env_remove("XDG_STATE_HOME").env_remove("HOME").output().unwrap().into();
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert_eq!(said.report().results.len(), 1);
+    assert!(said.stderr.contains("set HOME or XDG_STATE_HOME"), "{}", said.stderr);
+}
+
+#[test]
+fn without_a_terminal_it_wants_a_yes() {
+    let home = Home::new();
+    let said = home.say(&["fake", "--no-discover"]);
+    assert_eq!((said.code, said.stdout.as_str()), (2, ""));
+    assert!(said.stderr.contains("--yes"), "{}", said.stderr);
+    assert!(!home.folder().exists());
+}
+
+#[test]
+fn wrong_parameters_are_told_what_is_allowed() {
+    let home = Home::new();
+    for (args, words) in [
+        (&["fake", "--seconds", "601"][..], "0 to 600"),
+        (&["fake", "--seconds", "x"], "0 to 600"),
+        (&["fake", "--mode", "dance"], "good"),
+        (&["hostmem", "--mib", "-1"], "16 to 16384"),
+        (&["hostmem", "--gpu", "0"], "--gpu"),
+        (&["dance"], "dance"),
+    ] {
+        let said = home.say(args);
+        assert_eq!(said.code, 2, "{args:?}: {}", said.stderr);
+        assert!(said.stderr.contains(words), "{args:?}: {}", said.stderr);
+    }
+}
+
+/// On a terminal it asks; `answer` is what the user types.
+fn asked(answer: &str) -> (u32, String) {
+    use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+    let home = Home::new();
+    let pair = native_pty_system().openpty(PtySize { rows: 24, cols: 200, pixel_width: 0, pixel_height: 0 }).unwrap();
+    let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_warptop"));
+    command.args(["probe", "fake", "--no-discover"]);
+    command.env("XDG_STATE_HOME", home.0.path());
+    let mut child = pair.slave.spawn_command(command).unwrap();
+    drop(pair.slave);
+    let (mut reader, mut writer) = (pair.master.try_clone_reader().unwrap(), pair.master.take_writer().unwrap());
+    std::io::Write::write_all(&mut writer, answer.as_bytes()).unwrap();
+    let reading = std::thread::spawn(move || {
+        let mut out = Vec::new();
+        // The end of a terminal is an error.
+        drop(reader.read_to_end(&mut out));
+        String::from_utf8_lossy(&out).into_owned()
+    });
+    let code = child.wait().unwrap().exit_code();
+    drop((writer, pair.master));
+    (code, reading.join().unwrap())
+}
+
+#[test]
+fn on_a_terminal_it_states_the_cost_and_asks() {
+    let (code, screen) = asked("n\n");
+    assert_eq!(code, 4, "{screen}");
+    assert!(
+        screen.contains("about 1 s, 1 MiB of host memory. It disturbs nobody") && screen.contains("[y/N]"),
+        "{screen}"
+    );
+    assert!(screen.contains("not run"), "{screen}");
+    let (code, screen) = asked("y\n");
+    assert_eq!(code, 0, "{screen}");
+    assert!(screen.contains("# fake on the host"), "{screen}");
+}
+
+#[test]
+fn reports_are_listed_shown_compared_and_made_a_baseline() {
+    let home = Home::new();
+    assert_eq!(home.say(&["show", "last:fake"]).code, 1);
+    let first = home.run("good", &["--seconds", "0.1"]).report();
+    let second = home.run("good", &["--seconds", "0.2"]).report();
+    assert_eq!(second.results[0].pct_of_baseline, Some(100.0), "the first good run is the baseline");
+    let shown = home.say(&["show", &first.run]);
+    assert!(shown.stdout.contains("# fake on the host") && shown.stdout.contains(&first.run));
+    let page = fs::read_to_string(home.folder().join(format!("reports/{}.md", first.run))).unwrap();
+    assert_eq!(shown.stdout, page);
+    let file = home.folder().join(format!("reports/{}.json", second.run));
+    let compared = home.say(&["compare", &first.run, file.to_str().unwrap()]);
+    assert!(
+        compared.stdout.contains("inputs: mode good, seconds 0.1 then, mode good, seconds 0.2 now"),
+        "{}",
+        compared.stdout
+    );
+    let against = home.say(&["compare", "last:fake"]);
+    assert!(against.stdout.contains(&format!("{} against {}", second.run, first.run)), "{}", against.stdout);
+    assert_eq!(home.say(&["baseline", &second.run]).code, 0);
+    let against = home.say(&["compare", "baseline:fake", "last:fake"]);
+    assert!(against.stdout.contains(&format!("{0} against {0}", second.run)), "{}", against.stdout);
+    let list = home.say(&["list"]);
+    assert!(list.stdout.contains("hostmem") && list.stdout.contains(&second.run), "{}", list.stdout);
+    let rows: serde_json::Value = serde_json::from_str(&home.say(&["list", "--json"]).stdout).unwrap();
+    assert_eq!(rows[0]["probe"], "hostmem");
+    assert_eq!(home.say(&["show", "no-such-run"]).code, 1);
+}
+
+/// Names of all fields of a document; of tables whose keys are data, one for all.
+fn fields(value: &serde_json::Value, path: &str, out: &mut BTreeSet<String>) {
+    const TABLES: [&str; 3] = ["inputs", "environment.facts", "environment.gpus[].throttled_ms"];
+    match value {
+        serde_json::Value::Object(map) if TABLES.contains(&path) => {
+            assert!(!map.is_empty(), "{path} is empty");
+            out.insert(format!("{path}.*"));
+        }
+        serde_json::Value::Object(map) => {
+            for (key, value) in map {
+                fields(value, &if path.is_empty() { key.clone() } else { format!("{path}.{key}") }, out);
+            }
+        }
+        serde_json::Value::Array(list) => {
+            assert!(!list.is_empty(), "{path} is empty");
+            list.iter().for_each(|value| fields(value, &format!("{path}[]"), out));
+        }
+        _ => drop(out.insert(path.to_owned())),
+    }
+}
+
+#[test]
+fn the_document_of_a_report_is_the_documented_one() {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/probes.md")).unwrap();
+    let table = text.split_once("<!-- fields of a report").unwrap().1.split_once("<!-- end of fields").unwrap().0;
+    let rows =
+        table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name.to_owned()));
+    let documented: BTreeSet<String> = rows.collect();
+    // A real report, with those parts that take a GPU filled in.
+    let said = Home::new().run("wrong", &[]);
+    let mut report = said.report();
+    let gpu = serde_json::json!({"index": 0, "uuid": "", "name": ""});
+    report.target.gpus = vec![serde_json::from_value(gpu).unwrap()];
+    let mut gpu = warptop::probe::report::GpuEnvironment::default();
+    gpu.throttled_ms.insert("sw_power_cap".to_owned(), None);
+    report.environment.gpus = vec![gpu];
+    report.environment.facts.insert("CPU".to_owned(), String::new());
+    report.results[0].figure.floor = Some(1.0);
+    report.results[0].figure.method = "somehow".to_owned();
+    report.notes.push(String::new());
+    let mut found = BTreeSet::new();
+    fields(&serde_json::to_value(&report).unwrap(), "", &mut found);
+    assert_eq!(found, documented);
+}
