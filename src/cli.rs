@@ -370,8 +370,13 @@ fn watch(cli: &Cli, replay: Option<&Recorded>) -> Result<u8, Failure> {
     })?;
     term::restore_on_panic();
     input::read_terminal(to).map_err(Failure::error)?;
+    // A recording is no machine to measure.
+    let probes = replay.is_none().then(|| probe::ready(&session, &clock));
     let inputs = Inputs { clock, events, suspend: term::suspend, resume: term::resume };
     let mut program = Program::new(terminal, inputs, session, theme);
+    if let Some(probes) = probes {
+        program.run_probes(probes);
+    }
     program.provoke(cli.test_panic.map(|fault| match fault {
         TestPanic::Draw => Fault::Draw,
         TestPanic::Thread => Fault::Thread,

@@ -18,8 +18,9 @@ use std::time::Duration;
 use ratatui::Terminal;
 use ratatui::backend::Backend;
 
-use crate::app::{App, Cost, Effect, Event, Exit, Seen};
+use crate::app::{App, Cost, Effect, Event, Exit, Order, Seen};
 use crate::model::{Clock, Time};
+use crate::probe::board::Board;
 use crate::sampler::replay::{Input as Recorded, Replay};
 use crate::term::input::Input;
 use crate::ui::panes::PANES;
@@ -67,11 +68,17 @@ pub struct Program<B: Backend> {
     terminal: Terminal<B>,
     inputs: Inputs,
     session: Session,
+    /// Where probes can be run: on the machine itself.
+    probes: Option<Probes>,
+    /// The state of the probes that the screen was shown last.
+    probed: Option<u64>,
     app: App,
     screen: Screen,
     cost: Cost,
     /// Notices from outside the store.
     words: Vec<String>,
+    /// The probe that runs, in words.
+    running: Vec<String>,
     shown: Option<Shown>,
     /// A key was pressed or the screen was lost: the next frame is due at once.
     dirty: bool,
@@ -81,10 +88,29 @@ pub struct Program<B: Backend> {
 impl<B: Backend> Program<B> {
     /// The program, nothing drawn yet.
     pub fn new(terminal: Terminal<B>, inputs: Inputs, session: Session, theme: Theme) -> Self {
-        let app = App::new(session.origin, inputs.clock.now(), PANES.len());
+        let app = new_app(&session, inputs.clock.now());
         let screen = Screen::new(theme, PANES);
         let (words, cost) = (Vec::new(), Cost::default());
-        Self { terminal, inputs, session, app, screen, cost, words, shown: None, dirty: true, fault: None }
+        Self {
+            terminal,
+            inputs,
+            session,
+            probes: None,
+            probed: None,
+            app,
+            screen,
+            cost,
+            words,
+            running: Vec::new(),
+            shown: None,
+            dirty: true,
+            fault: None,
+        }
+    }
+
+    /// Lets probes be run.
+    pub fn run_probes(&mut self, probes: Probes) {
+        self.probes = Some(probes);
     }
 
     /// Provokes a defect.
@@ -141,7 +167,8 @@ impl<B: Backend> Program<B> {
         let played = moving && self.app.timeline.plays();
         let new_data = moving && self.session.store.version() != shown.version;
         // Ages are shown to the second at least.
-        self.dirty || played || new_data || now.0 / 1000 != shown.at.0 / 1000
+        let probed = self.probes.as_ref().map(Probes::version) != self.probed;
+        self.dirty || played || new_data || probed || now.0 / 1000 != shown.at.0 / 1000
     }
 
     /// Takes in an event and does what follows from it; says when the program ends.
@@ -155,10 +182,18 @@ impl<B: Backend> Program<B> {
             Input::Continued => return self.after((self.inputs.resume)().is_ok()),
         };
         match effect {
-            Some(Effect::Quit(exit)) => return Ok(Some(exit)),
-            Some(Effect::Suspend) => return self.after((self.inputs.suspend)().is_ok()),
+            Some(Effect::Quit(exit)) => {
+                self.end_probes();
+                return Ok(Some(exit));
+            }
+            Some(Effect::Suspend) => {
+                // A program that stands still watches over nothing.
+                self.end_probes();
+                return self.after((self.inputs.suspend)().is_ok());
+            }
             Some(Effect::Repaint) => self.repaint()?,
             Some(Effect::Demo) => self.demo(),
+            Some(Effect::Probe(order)) => self.order(order),
             None => {}
         }
         Ok(None)
@@ -178,12 +213,31 @@ impl<B: Backend> Program<B> {
         self.terminal.resize(size.into())
     }
 
+    /// Ends whatever runs, and waits a moment for its report.
+    fn end_probes(&self) {
+        if let Some(probes) = &self.probes {
+            probes.quit();
+        }
+    }
+
+    fn order(&self, order: Order) {
+        let Some(probes) = &self.probes else { return };
+        match order {
+            Order::Ask(place, gpu) => probes.ask(place, gpu, None, false, false),
+            Order::Yes => probes.answer(true),
+            Order::No => probes.answer(false),
+            Order::Force => probes.force(),
+            Order::Stop => probes.stop(),
+        }
+    }
+
     fn demo(&mut self) {
         match Session::replay(&Recorded::Demo) {
             Ok(session) => {
-                self.session = session;
+                // A recording is no machine to measure.
+                (self.session, self.probes) = (session, None);
                 let now = self.inputs.clock.now();
-                let mut app = App::new(self.session.origin, now, PANES.len());
+                let mut app = new_app(&self.session, now);
                 (app.focus, app.zoomed) = (self.app.focus, self.app.zoomed);
                 (self.app, self.shown) = (app, None);
             }
@@ -199,6 +253,7 @@ impl<B: Backend> Program<B> {
         let started = self.inputs.clock.micros();
         let now = self.inputs.clock.now();
         self.follow(now);
+        self.look_at_probes();
         self.terminal.autoresize()?;
         let area = self.terminal.get_frame().area();
         self.cost.lost = self.session.sink.lost();
@@ -207,7 +262,8 @@ impl<B: Backend> Program<B> {
         {
             let data = self.session.store.read();
             self.app.update(Event::Tick(now, Seen::of(&data, complete)));
-            self.screen.prepare(&data, &self.app, area, self.cost, &self.words);
+            let words = [&self.words[..], &self.running[..]].concat();
+            self.screen.prepare(&data, &self.app, area, self.cost, &words);
         }
         if let Some((columns, rows)) = self.screen.cursor_range() {
             self.app.update(Event::CursorRange(columns, rows));
@@ -222,6 +278,20 @@ impl<B: Backend> Program<B> {
         Ok(())
     }
 
+    /// Shows the screen where the probes stand, if that has changed; whatever runs is said outside their pane too.
+    fn look_at_probes(&mut self) {
+        let version = self.probes.as_ref().map(Probes::version);
+        if version == self.probed && self.shown.is_some() {
+            return;
+        }
+        self.probed = version;
+        let board = self.probes.as_ref().map(|probes| probes.board().clone());
+        self.app.update(Event::Asking(board.as_ref().is_some_and(|board| board.confirming().is_some())));
+        self.running.clear();
+        self.running.extend(board.as_ref().and_then(Board::running));
+        self.screen.probes(board.as_ref());
+    }
+
     /// Tells the reader of a recording where we are, and hears how it is doing.
     fn follow(&mut self, now: Time) {
         let Some(replay) = &self.session.replay else { return };
@@ -231,6 +301,11 @@ impl<B: Backend> Program<B> {
             self.words = replay.problems();
         }
     }
+}
+
+/// The state of a screen on this session.
+fn new_app(session: &Session, now: Time) -> App {
+    App::new(session.origin, now, PANES.len()).with_probes(PANES.iter().position(|pane| pane.id == "probes"))
 }
 
 #[expect(clippy::panic, reason = "the tests of the panic hook ask for it")]

@@ -7,8 +7,9 @@ use std::sync::mpsc::{Receiver, channel};
 
 use flate2::read::GzDecoder;
 use proptest::prelude::*;
-use warptop::model::{Batch, FactKey, HistogramSample, Metric, SourceId, Subject, Time};
+use warptop::model::{Batch, Edge, FactKey, HistogramSample, Mark, Metric, SourceId, Subject, Time};
 use warptop::recording::{Header, MAX_LINE, OpenError, Output, Reader, RecordError, Recorder, Writer};
+use warptop::store::{Retention, Store, Window};
 
 const START: u64 = 1_795_960_436_789;
 
@@ -270,4 +271,29 @@ fn a_closed_pipe_says_so() {
         Err(e) => std::io::Error::from(e.kind()),
     };
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+}
+
+#[test]
+fn runs_of_probes_come_back_from_a_recording() {
+    const AT: Time = Time(START);
+    let mark = |run: &str, edge| Mark { subject: Subject::Gpu(0), probe: "hbm".into(), run: run.into(), edge };
+    let mut writer = Writer::new(Vec::new(), &header()).unwrap();
+    for (ms, mark) in [
+        (1_000, mark("a", Edge::Start(60_000))),
+        (6_000, mark("a", Edge::End("done".into()))),
+        (9_000, mark("b\u{1b}[31m", Edge::Start(30_000))),
+    ] {
+        let mut batch = Batch::new(SourceId::Probe, AT + ms, 0);
+        batch.marks.push(mark);
+        writer.write(&batch).unwrap();
+    }
+    let (batches, _) = play(writer.finish().unwrap()).unwrap();
+    let store = Store::new(Retention::HOUR);
+    batches.iter().for_each(|batch| store.push(batch));
+    let data = store.read();
+    let runs: Vec<_> = data.runs(Subject::Gpu(0), Window::last(AT + 60_000, 60_000)).collect();
+    let spans: Vec<_> = runs.iter().map(|run| (run.name.as_ref(), run.start, run.end, run.how.as_deref())).collect();
+    // The second was cut off with its recording: it counts for as long as it might have taken, its name made safe.
+    let expected = [("a", AT + 1_000, AT + 6_000, Some("done")), ("b[31m", AT + 9_000, AT + 39_000, None)];
+    assert_eq!(spans, expected);
 }

@@ -65,6 +65,13 @@ actions! {
         Slower [Char('-')] "-" "" "Replay slower.";
         Faster [Char('+'), Char('=')] "+" "" "Replay faster.";
     }
+    "Probes" {
+        Probes [Char('p')] "p" "probes" "The pane of probes, which measure this machine. There each has a key that asks for it.";
+        Yes [Char('y')] "y" "" "In the pane of probes: run the probe that asks.";
+        No [Char('n')] "n" "" "In the pane of probes: do not run it. Esc does the same.";
+        Force [Char('F')] "F" "" "In the pane of probes: ask again for one that was refused, to run it all the same.";
+        Stop [Char('x')] "x" "" "Stop the probe that runs, from anywhere.";
+    }
     "Program" {
         Help [Char('?')] "?" "help" "This screen.";
         Back [Esc] "Esc" "" "Closes the help, then the zoom, then the cursor.";

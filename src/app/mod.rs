@@ -15,6 +15,7 @@ pub use view::View;
 
 use crate::derive::latency::summary::exposed;
 use crate::model::{Metric, Time};
+use crate::probe::PROBES;
 use crate::store::Data;
 
 /// Something that happened.
@@ -28,6 +29,8 @@ pub enum Event {
     Tick(Time, Seen),
     /// The heat map has this many columns and rows for its cursor.
     CursorRange(u16, u16),
+    /// Whether a probe asks to be run.
+    Asking(bool),
     /// A signal or a lost terminal asks to end.
     Interrupt,
 }
@@ -43,6 +46,23 @@ pub enum Effect {
     Repaint,
     /// Stop the live sources and play the embedded recording.
     Demo,
+    /// Tell the probes.
+    Probe(Order),
+}
+
+/// What is said to the probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Run the one at this place of the table, on the GPU with this index if it needs one: it asks first.
+    Ask(usize, u8),
+    /// Run the one that asks.
+    Yes,
+    /// Do not.
+    No,
+    /// Ask again for what was refused, to run it all the same.
+    Force,
+    /// End whatever runs.
+    Stop,
 }
 
 /// How the program ended.
@@ -109,6 +129,9 @@ pub struct App {
     /// What data there are.
     pub seen: Seen,
     panes: usize,
+    /// Place of the pane of probes.
+    probes: Option<usize>,
+    asking: bool,
     cursor_range: (u16, u16),
 }
 
@@ -134,8 +157,22 @@ impl App {
             help: None,
             seen: Seen { extent: None, gpus: 0, engines: 0, latencies: [0; _], complete: false },
             panes,
+            probes: None,
+            asking: false,
             cursor_range: (1, 1),
         }
+    }
+
+    /// The same, with the pane of probes at this place.
+    #[must_use]
+    pub const fn with_probes(mut self, place: Option<usize>) -> Self {
+        self.probes = place;
+        self
+    }
+
+    /// Whether the pane of probes has the focus and can be seen.
+    fn at_probes(&self) -> bool {
+        self.probes == Some(self.focus) && self.help.is_none()
     }
 
     /// Whether neither GPU nor engine was found (yet): then the demo is one key away.
@@ -146,7 +183,11 @@ impl App {
     /// Takes in what happened.
     pub fn update(&mut self, event: Event) -> Option<Effect> {
         let effect = match event {
-            Event::Key(key) => Action::of(key).and_then(|(action, place)| self.act(action, place)),
+            Event::Key(key) => self.key(key),
+            Event::Asking(asking) => {
+                self.asking = asking;
+                None
+            }
             Event::Resize => Some(Effect::Repaint),
             Event::Interrupt => Some(Effect::Quit(Exit::Interrupted)),
             Event::CursorRange(columns, rows) => {
@@ -164,6 +205,16 @@ impl App {
         self.view.end = self.timeline.end();
         self.view.live = self.timeline.moving();
         effect
+    }
+
+    fn key(&mut self, key: Key) -> Option<Effect> {
+        // In their pane the probes' own keys come first; a test keeps them apart from those that must work there.
+        if let (Key::Char(c), true) = (key, self.at_probes())
+            && let Some(place) = PROBES.iter().position(|probe| probe.spec.key == c && !probe.spec.hidden)
+        {
+            return Some(Effect::Probe(Order::Ask(place, self.view.gpu)));
+        }
+        Action::of(key).and_then(|(action, place)| self.act(action, place))
     }
 
     fn tick(&mut self, now: Time, seen: Seen) {
@@ -184,7 +235,15 @@ impl App {
             Action::Repaint => return Some(Effect::Repaint),
             Action::Demo => return self.nothing_here().then_some(Effect::Demo),
             Action::Help => self.help = if self.help.is_some() { None } else { Some(0) },
+            Action::Back if self.asking && self.at_probes() => return Some(Effect::Probe(Order::No)),
             Action::Back => self.back(),
+            Action::Probes => self.focus = self.probes.unwrap_or(self.focus),
+            // A question is answered only where it can be read.
+            Action::Yes if self.at_probes() => return Some(Effect::Probe(Order::Yes)),
+            Action::No if self.at_probes() => return Some(Effect::Probe(Order::No)),
+            Action::Force if self.at_probes() => return Some(Effect::Probe(Order::Force)),
+            Action::Yes | Action::No | Action::Force => {}
+            Action::Stop => return Some(Effect::Probe(Order::Stop)),
             Action::FocusNext => self.focus = turn(self.focus, self.panes, false),
             Action::FocusPrevious => self.focus = turn(self.focus, self.panes, true),
             Action::Show if place < self.panes => self.focus = place,

@@ -79,6 +79,41 @@ fn the_demo_is_offered_only_where_nothing_is() {
     assert_eq!(replay.update(Event::Key(Key::Char('d'))), None);
 }
 
+#[test]
+fn probes_are_told_only_from_their_pane_but_stopped_from_anywhere() {
+    let mut app = App::new(Origin::Live, Time(1), 6).with_probes(Some(4));
+    let key = |app: &mut App, c| app.update(Event::Key(Key::Char(c)));
+    for c in ['y', 'n', 'F'] {
+        assert_eq!(key(&mut app, c), None, "{c}");
+    }
+    assert_eq!(key(&mut app, 'x'), Some(Effect::Probe(Order::Stop)));
+    key(&mut app, 'p');
+    assert_eq!(app.focus, 4);
+    assert_eq!(key(&mut app, 'y'), Some(Effect::Probe(Order::Yes)));
+    assert_eq!(key(&mut app, 'F'), Some(Effect::Probe(Order::Force)));
+    assert_eq!(app.update(Event::Key(Key::Esc)), None, "nobody asks");
+    app.update(Event::Asking(true));
+    assert_eq!(app.update(Event::Key(Key::Esc)), Some(Effect::Probe(Order::No)));
+    let first = PROBES.iter().position(|probe| !probe.spec.hidden).unwrap();
+    assert_eq!(key(&mut app, PROBES[first].spec.key), Some(Effect::Probe(Order::Ask(first, 0))));
+    // The help hides the pane.
+    key(&mut app, '?');
+    assert_eq!((key(&mut app, 'y'), key(&mut app, 'x')), (None, Some(Effect::Probe(Order::Stop))));
+}
+
+#[test]
+fn keys_of_probes_leave_those_that_must_work_in_their_pane() {
+    for probe in PROBES {
+        let action = Action::of(Key::Char(probe.spec.key)).map(|(action, _)| action);
+        let free = matches!(
+            action,
+            None | Some(Action::NextMetric | Action::Cursor | Action::Left | Action::Right | Action::Up | Action::Down)
+                | Some(Action::Demo | Action::Slower | Action::Faster)
+        );
+        assert!(free, "{}: '{}' is {action:?}", probe.spec.id, probe.spec.key);
+    }
+}
+
 fn any_event() -> impl Strategy<Value = Event> {
     let keys: Vec<Key> = ACTIONS.iter().flat_map(|s| s.keys.iter().copied()).collect();
     let extent = proptest::option::of((any::<u64>(), any::<u64>()));
@@ -95,6 +130,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => (any::<u64>(), seen).prop_map(|(now, seen)| Event::Tick(Time(now), seen)),
         1 => (any::<u16>(), any::<u16>()).prop_map(|(w, h)| Event::CursorRange(w, h)),
         1 => Just(Event::Resize),
+        1 => any::<bool>().prop_map(Event::Asking),
     ]
 }
 
@@ -105,7 +141,7 @@ proptest! {
         origin in proptest::sample::select(vec![Origin::Live, Origin::Stream, Origin::Recording, Origin::Demo]),
         events in proptest::collection::vec(any_event(), 0..200),
     ) {
-        let mut app = App::new(origin, Time(1_000_000), panes);
+        let mut app = App::new(origin, Time(1_000_000), panes).with_probes((panes > 3).then_some(3));
         for event in events {
             app.update(event);
             prop_assert!(app.focus < panes.max(1));

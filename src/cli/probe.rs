@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
@@ -17,7 +18,7 @@ use crate::probe::files::Files;
 use crate::probe::page::{compare, page, utc};
 use crate::probe::report::{Ending, Level, Report};
 use crate::probe::{self, Kind, Needs, PROBES, Param, Params, Probe};
-use crate::runtime::{Inputs, Prepared, Ran, Step, Wanted};
+use crate::runtime::{Inputs, Prepared, Probes, Ran, Session, Step, Wanted};
 use crate::term::input;
 
 use super::{Failure, Sources};
@@ -157,9 +158,23 @@ impl FromArgMatches for ProbeCommand {
     }
 }
 
+/// The program that runs as a probe's process: this very file, also after it was replaced.
+fn itself() -> PathBuf {
+    PathBuf::from("/proc/self/exe")
+}
+
+fn files() -> Result<Files, String> {
+    Files::find(|name| std::env::var_os(name)).map_err(|error| error.to_string())
+}
+
+/// The probes, ready to be run from a screen.
+pub(super) fn ready(session: &Session, clock: &Arc<dyn Clock>) -> Probes {
+    session.probes(clock, files(), itself())
+}
+
 /// Does what is asked for; returns the exit code.
 pub(super) fn run(sources: &Sources, command: &ProbeCommand) -> Result<u8, Failure> {
-    let files = Files::find(|name| std::env::var_os(name)).map_err(|error| error.to_string());
+    let files = files();
     let there = || files.as_ref().map_err(Failure::error);
     match command {
         ProbeCommand::Run { wanted, agreed, json, .. } => measure(sources, files, wanted.clone(), *agreed, *json),
@@ -241,7 +256,7 @@ fn measure(
     }
     let show = io::stderr().is_terminal();
     let mut shown = false;
-    let ran = prepared.run(&inputs, "/proc/self/exe".into(), |step| {
+    let ran = prepared.run(&inputs, itself(), |step| {
         if show {
             eprint!("\r\x1b[K{}", line(step));
             shown = true;

@@ -114,6 +114,25 @@ impl Board {
         self.rows.iter().enumerate().find(|(_, row)| row.life.is_active())
     }
 
+    /// Whether a probe cools down.
+    pub fn is_cooling(&self) -> bool {
+        self.rows.iter().any(|row| matches!(row.life.state(), State::Cooling(..)))
+    }
+
+    /// The probe that runs, how far it is, and how to stop it: for whoever looks elsewhere.
+    pub fn running(&self) -> Option<String> {
+        let (_, row) = self.active()?;
+        let name = row.probe.spec.name;
+        Some(match row.life.state() {
+            State::Running(running) if running.ending.is_some() => format!("probe {name} is stopping"),
+            State::Running(running) => {
+                let eta = running.progress.1.map(|eta| format!(", {eta:.0} s left")).unwrap_or_default();
+                format!("probe {name} runs, {:.0} %{eta}: x stops it", running.progress.0 * 100.0)
+            }
+            _ => format!("probe {name} begins: x stops it"),
+        })
+    }
+
     /// Whether nothing is under way, and every run has its report on disk or the word that it is not.
     pub fn is_settled(&self) -> bool {
         self.rows.iter().all(|row| row.life.is_settled())

@@ -197,10 +197,10 @@ fn gpu_may(gpu: &Gpu, cost: &Cost, forced: bool, company: &mut Vec<String>) -> R
     let room = total - used - headroom(total);
     if room < cost.gpu_bytes as f64 {
         let why = format!(
-            "GPU {i} has {:.1} GiB free, of which {:.1} GiB stay free for others; the probe takes {:.1} GiB",
-            (total - used) / GIB,
-            headroom(total) / GIB,
-            cost.gpu_bytes as f64 / GIB
+            "GPU {i} has {} free, of which {} stay free for others; the probe takes {}",
+            Size(total - used),
+            Size(headroom(total)),
+            Size(cost.gpu_bytes as f64)
         );
         return Err(Box::new(refuse(false, why, "give it a smaller working set, or free device memory")));
     }
@@ -246,7 +246,7 @@ fn neighbours(gpu: &Gpu, busy: Option<f64>, forced: bool, company: &mut Vec<Stri
             for (n, process) in processes.iter().take(3).enumerate() {
                 let _ = write!(words, "{}process {}", if n > 0 { ", " } else { "" }, process.pid);
                 if let Reading::Value(bytes) = process.mem {
-                    let _ = write!(words, " ({:.1} GiB)", bytes / GIB);
+                    let _ = write!(words, " ({})", Size(bytes));
                 }
             }
             if processes.len() > 3 {
@@ -271,12 +271,21 @@ fn host_may_not(host: &Host, cost: &Cost) -> Option<Verdict> {
     let room = total * (1.0 - HOST_SHARE) - used;
     (room < cost.host_bytes as f64).then(|| {
         let why = format!(
-            "the host has {:.1} GiB free, of which a tenth of all stays free; the probe takes {:.1} GiB",
-            (total - used) / GIB,
-            cost.host_bytes as f64 / GIB
+            "the host has {} free, of which a tenth of all stays free; the probe takes {}",
+            Size(total - used),
+            Size(cost.host_bytes as f64)
         );
         refuse(false, why, "give it a smaller working set, or free memory")
     })
+}
+
+/// An amount of memory: "36.0 GiB", "1 MiB".
+struct Size(f64);
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0 >= GIB { write!(f, "{:.1} GiB", self.0 / GIB) } else { write!(f, "{:.0} MiB", self.0 * 1024.0 / GIB) }
+    }
 }
 
 fn headroom(total: f64) -> f64 {
@@ -353,7 +362,7 @@ impl Watch {
         let short = total - used < headroom(total);
         // Before anybody is out of memory, the probe is.
         if growth > 0.0 && short || growth > GROWTH_BYTES && !self.forced {
-            return Some(format!("others took {:.1} GiB more of the memory of GPU {i}", growth / GIB));
+            return Some(format!("others took {} more of the memory of GPU {i}", Size(growth)));
         }
         None
     }

@@ -218,6 +218,7 @@ mod tests {
             params: params.clone(),
             duty_pct: 100,
             most_bytes: 0,
+            most_ms: 60_000,
             parent: 0,
         };
         let stop = Arc::new(AtomicBool::new(stop));

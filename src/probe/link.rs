@@ -125,6 +125,7 @@ pub fn run_as_child(request: &str) -> u8 {
     }
     let stop = Arc::new(AtomicBool::new(false));
     obey(&stop);
+    end_after(request.most_ms);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let mut link = Link::new(request, clock, stop, Box::new(io::stdout()));
     let last = match attempt(&mut link) {
@@ -160,6 +161,17 @@ fn die_with(parent: u32) -> bool {
     let asked = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let is_there = rustix::process::getppid().is_some_and(|pid| pid.as_raw_nonzero().get().unsigned_abs() == parent);
     asked.is_ok() && is_there
+}
+
+/// Ends this process when its time is over: its parent may stand still, and would not see to it.
+fn end_after(ms: u64) {
+    /// The parent comes first, and has the words for it.
+    const LATER_MS: u64 = 5_000;
+    let body = move || {
+        std::thread::sleep(Duration::from_millis(ms.saturating_add(LATER_MS)));
+        std::process::exit(LEFT);
+    };
+    drop(std::thread::Builder::new().name("warptop-limit".to_owned()).spawn(body));
 }
 
 /// Listens for the one word that a child is told: any byte, or the end of its input, means stop.

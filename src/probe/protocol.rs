@@ -35,6 +35,8 @@ pub struct Request {
     pub duty_pct: u8,
     /// Device memory it may take, bytes.
     pub most_bytes: u64,
+    /// How long it may take, ms: after that it ends by itself, should nobody watch over it any more.
+    pub most_ms: u64,
     /// Process id of the parent: a child whose parent is another one was left alone and ends.
     pub parent: u32,
 }

@@ -121,7 +121,7 @@ impl Prepared {
             Setup { sink: self.session.sink.clone(), clock: Arc::clone(&inputs.clock), files: self.files, program };
         let probes = Probes::start(setup);
         let place = self.wanted.place;
-        probes.ask(place, self.wanted.gpu, self.wanted.params, self.wanted.forced, true);
+        probes.ask(place, self.wanted.gpu, Some(self.wanted.params), self.wanted.forced, true);
         loop {
             if wait(inputs).is_err() {
                 probes.stop();

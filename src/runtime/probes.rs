@@ -115,9 +115,11 @@ impl Probes {
         self.shared.last.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|report| report.run == run)
     }
 
-    /// Asks for the probe at `place` in [`PROBES`], on the GPU `gpu` where it needs one.
-    pub fn ask(&self, place: usize, gpu: u8, params: Params, forced: bool, agreed: bool) {
+    /// Asks for the probe at `place` in [`PROBES`], on the GPU `gpu` where it needs one, with these parameters or
+    /// its own.
+    pub fn ask(&self, place: usize, gpu: u8, params: Option<Params>, forced: bool, agreed: bool) {
         let Some(probe) = PROBES.get(place) else { return };
+        let params = params.unwrap_or_else(|| Params::of(&probe.spec));
         let now = self.clock.now();
         let target = machine::target(&self.sink.store().read(), probe.spec.needs, gpu, now);
         let ask = request(probe, target, params, forced, agreed, now);
@@ -234,9 +236,12 @@ impl Worker {
     fn tick(&mut self) {
         let now = self.setup.clock.now();
         let effects = self.shared.board().on_all(now, &Event::Tick);
+        let moved = !effects.is_empty() || self.active.is_some() || self.shared.board().is_cooling();
         self.carry_out(effects);
         self.guard();
-        self.shared.changed();
+        if moved {
+            self.shared.changed();
+        }
         if !self.unsaved.is_empty() && now.since(self.tried) >= TRY_AGAIN_MS {
             self.tried = now;
             self.save_again();
@@ -362,6 +367,7 @@ impl Worker {
             params: ask.params.clone(),
             duty_pct: admission.map_or(guard::FORCED_DUTY_PCT, |admission| admission.duty_pct),
             most_bytes: admission.map_or(0, |admission| admission.most_bytes),
+            most_ms: ask.most_ms,
             parent: std::process::id(),
         };
         let (to, run) = (self.hear.clone(), Arc::clone(&ask.run));

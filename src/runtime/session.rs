@@ -1,15 +1,19 @@
 //! A running set of sources and the store they fill: live, recorded, or filled by a test.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::Origin;
 use crate::model::Clock;
+use crate::probe::files::Files;
 use crate::recording::Recorder;
 use crate::sampler::replay::{Input as Recorded, Replay, ReplayError};
 use crate::sampler::{Context, Options, SAMPLERS, Sink, Stop};
 use crate::store::{Retention, Store};
+
+use super::probes::{Probes, Setup};
 
 /// A recording cannot be played.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +80,11 @@ impl Session {
     pub fn on(store: Arc<Store>, origin: Origin) -> Self {
         let sink = Sink::new(Arc::clone(&store), None);
         Self { store, sink, stop: Stop::default(), origin, replay: None }
+    }
+
+    /// Makes the probes ready to run on what this session reads: children of `program`, reports in `files`.
+    pub fn probes(&self, clock: &Arc<dyn Clock>, files: Result<Files, String>, program: PathBuf) -> Probes {
+        Probes::start(Setup { sink: self.sink.clone(), clock: Arc::clone(clock), files, program })
     }
 
     /// The store that is filled.

@@ -27,7 +27,11 @@ const AROUND: u16 = 16;
 /// The pane that is a strip over the full width, as high as there are GPUs.
 const STRIP: &str = "gpu_strip";
 /// The panes side by side at the bottom of the grid: words and a table, which share no time axis.
-const BELOW: [&str; 2] = ["signals", "processes"];
+const BELOW: [&str; 3] = ["signals", "processes", "probes"];
+/// The one of them that gives way to the third when that has the focus and there is no room for all.
+const GIVES_WAY: &str = "signals";
+/// Width from which three of them have room.
+const THREE_BELOW: u16 = 160;
 
 /// What the plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,13 +159,21 @@ impl Plan {
         }
     }
 
-    /// One or two panes in a row.
+    /// One to three panes in a row.
     fn row(&mut self, panes: &[usize], area: Rect) {
         match *panes {
             [one] => self.slot(one, area),
             [left, right] => {
                 let [l, r] = halves(area);
                 self.slot(left, l);
+                self.slot(right, r);
+            }
+            [left, middle, right] => {
+                let width = area.width / 3;
+                let (l, rest) = (Rect { width, ..area }, Rect { x: area.x + width, width: area.width - width, ..area });
+                let [m, r] = halves(rest);
+                self.slot(left, l);
+                self.slot(middle, m);
                 self.slot(right, r);
             }
             _ => {}
@@ -189,7 +201,7 @@ impl Plan {
             self.tabs = top(&mut rest, 1);
         }
         self.strip(&mut rest, wish, panes);
-        let below: Vec<_> = panes_below(panes).collect();
+        let below = row_below(rest.width, wish.focus, panes);
         let below_area = if below.is_empty() { 0 } else { (rest.height / 4).max(7) };
         let below_area = bottom(&mut rest, below_area);
         let mut pages = plots.chunks(page);
@@ -226,6 +238,20 @@ impl Plan {
 /// The panes on the time axis.
 fn plots(panes: &[PaneSpec]) -> Vec<usize> {
     (0..panes.len()).filter(|&i| panes[i].id != STRIP && !BELOW.contains(&panes[i].id)).collect()
+}
+
+/// The panes at the bottom of a grid of this width: the one in focus is among them, if it is one of theirs.
+fn row_below(width: u16, focus: usize, panes: &[PaneSpec]) -> Vec<usize> {
+    let mut below: Vec<_> = panes_below(panes).collect();
+    if below.len() > 2 && width < THREE_BELOW {
+        let goes = if below.last() == Some(&focus) {
+            below.iter().position(|&pane| panes[pane].id == GIVES_WAY).unwrap_or(0)
+        } else {
+            below.len() - 1
+        };
+        below.remove(goes);
+    }
+    below
 }
 
 fn panes_below(panes: &[PaneSpec]) -> impl Iterator<Item = usize> {
@@ -289,6 +315,17 @@ mod tests {
         assert_eq!((plan(7, 45).tabs.height, plan(7, 45).slots[1].area.width), (1, 140));
         assert_eq!(shown(&plan(7, 60)), [0, 1, 2, 3, 4, 7, 5, 6], "three rows");
         assert!(plan(7, 60).tabs.is_empty(), "all is on screen");
+    }
+
+    #[test]
+    fn a_third_pane_below_shows_where_there_is_room_or_it_has_the_focus() {
+        let mut eight = SEVEN.to_vec();
+        eight.push(spec("probes"));
+        let plan = |focus, width| Plan::make(&Wish { focus, ..wish(width, 45) }, &eight);
+        assert_eq!(shown(&plan(2, 140)), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(shown(&plan(7, 140)), [0, 1, 2, 3, 4, 6, 7]);
+        assert_eq!(shown(&plan(2, 160)), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert!(plan(2, 160).slots.iter().all(|slot| slot.area.width >= 53));
     }
 
     #[test]

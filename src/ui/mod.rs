@@ -10,6 +10,7 @@ pub mod layout;
 pub mod pane;
 pub mod panes;
 pub mod screen;
+pub mod shade;
 pub mod text;
 pub mod theme;
 pub mod units;

@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::app::View;
+use crate::probe::board::Board;
 use crate::store::Data;
 
 use super::theme::Theme;
@@ -34,12 +35,20 @@ pub struct PaneSpec {
 
 /// A pane. `area` is always the inside, without the frame: the layout draws the frame and the title.
 pub trait Pane {
+    /// Shows it where the probes stand; `None` where none can be run. Only a pane of probes looks.
+    fn probes(&mut self, _board: Option<&Board>) {}
+
     /// Copies what it will draw from the store into its own reused buffers, and words its title.
     /// The store is locked meanwhile: O(width) work, no IO. Allocation only while buffers grow.
     fn prepare(&mut self, data: &Data, context: &Context<'_>, area: Rect);
 
     /// The answer this pane gives, for its frame's title, e.g. "compute-bound: SM 81 %, DRAM 46 %".
     fn title(&self) -> &str;
+
+    /// The rows of its plots inside `area`, the time axis as the last one: where the runs of probes are shaded.
+    fn timeline(&self, _area: Rect) -> Rect {
+        Rect::ZERO
+    }
 
     /// Draws what was prepared. Total: any area, also one outside the buffer. No allocation.
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>);

@@ -7,6 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::app::{App, Cost};
+use crate::probe::board::Board;
 use crate::store::Data;
 
 use super::chrome::{self, Chrome};
@@ -14,6 +15,7 @@ use super::help;
 use super::layout::{Plan, Wish};
 use super::pane::{Context, Pane, PaneSpec};
 use super::panes;
+use super::shade::Shade;
 use super::text::to_ascii;
 use super::theme::Theme;
 
@@ -23,6 +25,7 @@ pub struct Screen {
     specs: &'static [PaneSpec],
     panes: Vec<Box<dyn Pane>>,
     chrome: Chrome,
+    shade: Shade,
     wish: Option<Wish>,
     plan: Plan,
 }
@@ -31,7 +34,15 @@ impl Screen {
     /// A screen with these panes.
     pub fn new(theme: Theme, specs: &'static [PaneSpec]) -> Self {
         let panes = specs.iter().map(|spec| (spec.new)()).collect();
-        Self { theme, specs, panes, chrome: Chrome::default(), wish: None, plan: Plan::default() }
+        Self {
+            theme,
+            specs,
+            panes,
+            chrome: Chrome::default(),
+            shade: Shade::default(),
+            wish: None,
+            plan: Plan::default(),
+        }
     }
 
     /// Columns and rows that the cursor moves on: those of the pane in focus, else of the first on screen
@@ -41,6 +52,11 @@ impl Screen {
         let focused = self.plan.slots.iter().filter(|slot| Some(slot.pane) == focus);
         let mut slots = focused.chain(&self.plan.slots);
         slots.find_map(|slot| panes::cursor_range(self.specs[slot.pane].id, slot.inside))
+    }
+
+    /// Shows where the probes stand to whichever pane wants to know; `None` where none can be run.
+    pub fn probes(&mut self, board: Option<&Board>) {
+        self.panes.iter_mut().for_each(|pane| pane.probes(board));
     }
 
     /// Copies everything that will be drawn on `area`. `words` are notices from outside the store.
@@ -58,6 +74,7 @@ impl Screen {
             self.plan = Plan::make(&wish, self.specs);
             self.wish = Some(wish);
         }
+        self.shade.fill(data, &app.view);
         for slot in &self.plan.slots {
             let context = Context { view: &app.view, theme: &self.theme, focused: slot.pane == app.focus };
             self.panes[slot.pane].prepare(data, &context, slot.inside);
@@ -90,6 +107,7 @@ impl Screen {
             chrome::draw_frame(buf, slot, theme, self.specs[slot.pane].tab, pane.title(), focused);
             let context = Context { view: &app.view, theme: &self.theme, focused };
             pane.draw(slot.inside, buf, &context);
+            self.shade.draw(buf, pane.timeline(slot.inside), theme);
         }
     }
 }

@@ -191,6 +191,12 @@ impl Pane for Clocks {
         &self.title
     }
 
+    fn timeline(&self, area: Rect) -> Rect {
+        let words = u16::from(Axes::split(area).plot.height >= 7);
+        let plots = Rect { y: area.y.saturating_add(words), height: area.height - words, ..area };
+        if self.missing.is_empty() { plots } else { Rect::ZERO }
+    }
+
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
         let theme = context.theme;
         let axes = Axes::split(area);

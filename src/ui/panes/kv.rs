@@ -88,6 +88,13 @@ impl Pane for KvMemory {
         &self.title
     }
 
+    fn timeline(&self, area: Rect) -> Rect {
+        let axes = parts(area).0;
+        let rows = axes.plot.height + axes.time.height;
+        let drawn = self.held.iter().any(|bin| bin.mean().is_some());
+        if drawn { Rect { y: axes.plot.y, height: rows, ..area } } else { Rect::ZERO }
+    }
+
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
         let area = area.intersection(buf.area);
         let (Some(kv), Some(end)) = (&self.kv, self.end) else { return };

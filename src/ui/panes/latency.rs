@@ -155,6 +155,12 @@ impl Pane for Latency {
         &self.title
     }
 
+    fn timeline(&self, area: Rect) -> Rect {
+        let axes = parts(area).axes;
+        let rows = Rect { y: axes.plot.y, height: axes.plot.height + axes.time.height, ..area };
+        if self.grid.edges().is_empty() { Rect::ZERO } else { rows }
+    }
+
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
         let area = area.intersection(buf.area);
         let (Some(axis), Some(end)) = (self.axis, self.end) else { return };

@@ -6,6 +6,7 @@ mod gpu_strip;
 mod kv;
 mod latency;
 pub mod notice;
+mod probes;
 mod processes;
 mod queue_kv;
 mod row;
@@ -27,6 +28,7 @@ pub const PANES: &[PaneSpec] = &[
     processes::SPEC,
     concurrency::SPEC,
     kv::SPEC,
+    probes::SPEC,
 ];
 
 /// Columns and rows that a cursor moves on in the pane `id`, whose inside is `area`; most panes have none.

@@ -166,6 +166,13 @@ impl Pane for QueueKv {
         &self.title
     }
 
+    fn timeline(&self, area: Rect) -> Rect {
+        let parts = parts(area, self.most_preempted > 0.0, self.rows_below);
+        let rows = parts.axes.plot.height + parts.preempted.plot.height + parts.axes.time.height;
+        let drawn = self.running.iter().chain(&self.waiting).any(|bin| bin.mean().is_some());
+        if drawn { Rect { y: parts.axes.plot.y, height: rows, ..area } } else { Rect::ZERO }
+    }
+
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
         let area = area.intersection(buf.area);
         let (Some(now), Some(scale), Some(end)) = (&self.now, self.scale, self.end) else { return };

@@ -98,10 +98,15 @@ impl Pane for SmDram {
         &self.title
     }
 
+    fn timeline(&self, area: Rect) -> Rect {
+        if self.missing.is_empty() { plots(area) } else { Rect::ZERO }
+    }
+
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
         let theme = context.theme;
-        let legend = u16::from(area.height == 1 || area.height >= 6);
-        let axes = Axes::split(Rect { y: area.y.saturating_add(legend), height: area.height - legend, ..area });
+        let plots = plots(area);
+        let legend = area.height - plots.height;
+        let axes = Axes::split(plots);
         time_axis(buf, &axes, theme, context.view.span_ms, self.end);
         if !self.missing.is_empty() {
             let rows = axes.plot.height + legend;
@@ -125,6 +130,12 @@ impl Pane for SmDram {
         };
         plot.draw(axes.plot, buf);
     }
+}
+
+/// All but the legend.
+fn plots(area: Rect) -> Rect {
+    let legend = u16::from(area.height == 1 || area.height >= 6);
+    Rect { y: area.y.saturating_add(legend), height: area.height - legend, ..area }
 }
 
 impl SmDram {
