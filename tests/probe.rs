@@ -373,7 +373,9 @@ fn fields(value: &serde_json::Value, path: &str, out: &mut BTreeSet<String>) {
         }
         serde_json::Value::Array(list) => {
             assert!(!list.is_empty(), "{path} is empty");
-            list.iter().for_each(|value| fields(value, &format!("{path}[]"), out));
+            for value in list {
+                fields(value, &format!("{path}[]"), out);
+            }
         }
         _ => drop(out.insert(path.to_owned())),
     }

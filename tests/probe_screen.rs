@@ -177,11 +177,7 @@ fn a_refusal_says_why_and_what_to_do() {
     let mut rig = Rig::new("good", 0.1, 60e9);
     rig.open();
     rig.press('y');
-    rig.until(&[
-        "fake not run: the host has 3.7 GiB free",
-        "the probe takes 1 MiB",
-        "smaller working set, or free memory",
-    ]);
+    rig.until(&["fake not run: the host has 3.7 GiB free", "the probe takes 1 MiB", "or free memory"]);
     assert!(rig.marks().is_empty() && rig.reports().is_empty());
     rig.press('F');
     let screen = rig.screen();

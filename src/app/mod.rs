@@ -242,12 +242,11 @@ impl App {
             Action::Yes if self.at_probes() => return Some(Effect::Probe(Order::Yes)),
             Action::No if self.at_probes() => return Some(Effect::Probe(Order::No)),
             Action::Force if self.at_probes() => return Some(Effect::Probe(Order::Force)),
-            Action::Yes | Action::No | Action::Force => {}
             Action::Stop => return Some(Effect::Probe(Order::Stop)),
             Action::FocusNext => self.focus = turn(self.focus, self.panes, false),
             Action::FocusPrevious => self.focus = turn(self.focus, self.panes, true),
             Action::Show if place < self.panes => self.focus = place,
-            Action::Show => {}
+            Action::Show | Action::Yes | Action::No | Action::Force => {}
             Action::Zoom => self.zoomed = !self.zoomed,
             Action::NextGpu => self.view.gpu = next_bit(self.seen.gpus, self.view.gpu, false),
             Action::PreviousGpu => self.view.gpu = next_bit(self.seen.gpus, self.view.gpu, true),

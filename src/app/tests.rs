@@ -105,11 +105,23 @@ fn probes_are_told_only_from_their_pane_but_stopped_from_anywhere() {
 fn keys_of_probes_leave_those_that_must_work_in_their_pane() {
     for probe in PROBES {
         let action = Action::of(Key::Char(probe.spec.key)).map(|(action, _)| action);
-        let free = matches!(
-            action,
-            None | Some(Action::NextMetric | Action::Cursor | Action::Left | Action::Right | Action::Up | Action::Down)
-                | Some(Action::Demo | Action::Slower | Action::Faster)
-        );
+        let taken = [
+            Action::Quit,
+            Action::Help,
+            Action::Probes,
+            Action::Yes,
+            Action::No,
+            Action::Force,
+            Action::Stop,
+            Action::FocusNext,
+            Action::FocusPrevious,
+            Action::Show,
+            Action::Zoom,
+            Action::NextGpu,
+            Action::PreviousGpu,
+            Action::Back,
+        ];
+        let free = action.is_none_or(|action| !taken.contains(&action));
         assert!(free, "{}: '{}' is {action:?}", probe.spec.id, probe.spec.key);
     }
 }

@@ -48,7 +48,7 @@ pub mod reference;
 pub mod report;
 pub mod spec;
 
-#[cfg(debug_assertions)]
+#[cfg(any(test, debug_assertions))]
 mod fake;
 mod hostmem;
 
@@ -71,7 +71,7 @@ pub struct Probe {
 pub const PROBES: &[Probe] = &[
     hostmem::PROBE,
     // Misbehaves on request: what the framework is tested with. Not in a release.
-    #[cfg(debug_assertions)]
+    #[cfg(any(test, debug_assertions))]
     fake::PROBE,
 ];
 

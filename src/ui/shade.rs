@@ -39,7 +39,7 @@ impl Shade {
         if self.spans.is_empty() || plot.width == 0 {
             return;
         }
-        let (blank, axis) = if theme.unicode() { ('░', '━') } else { (':', '=') };
+        let (blank, dash, axis) = if theme.unicode() { ('░', '─', '━') } else { (':', '-', '=') };
         let width = f64::from(plot.width);
         for &(from, to) in &self.spans {
             let first = (from * width) as u16;
@@ -47,9 +47,12 @@ impl Shade {
             let last = ((to * width).ceil() as u16).max(first.saturating_add(1)).min(plot.width);
             for (x, y) in (first..last).flat_map(|x| (0..area.height).map(move |y| (x, y))) {
                 let at = (plot.x.saturating_add(x), area.y.saturating_add(y));
+                let next = buf.cell((at.0.saturating_add(1), at.1)).and_then(|next| next.symbol().chars().next());
                 let Some(cell) = buf.cell_mut(at) else { continue };
                 if y + 1 == area.height {
-                    if matches!(cell.symbol(), "─" | "-") {
+                    // In ASCII a label begins with the same sign: "-30 s".
+                    let label = next.is_some_and(|next| next.is_ascii_digit());
+                    if cell.symbol().starts_with(dash) && !label {
                         cell.set_char(axis).set_style(theme.style(Role::Accent));
                     }
                 } else if matches!(cell.symbol(), " " | "┈") && cell.bg == ratatui::style::Color::Reset {
@@ -84,7 +87,8 @@ mod tests {
 
     /// Twelve columns (five seconds each) and three rows: a blank one, one of data, the axis.
     fn drawn(shade: &Shade, theme: Theme) -> Vec<String> {
-        let mut buf = Buffer::with_lines(["            ", "############", "─── -30 s ──"]);
+        let axis = if theme.unicode() { "─── −30 s ──" } else { "--- -30 s --" };
+        let mut buf = Buffer::with_lines(["            ", "############", axis]);
         shade.draw(&mut buf, Rect::new(0, 0, 12, 3), theme);
         buf.content.chunks(12).map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect()).collect()
     }
@@ -92,11 +96,11 @@ mod tests {
     #[test]
     fn a_run_is_shaded_from_its_start_to_its_end_and_hides_no_data() {
         let full = drawn(&shade(Subject::Gpu(0), 10, 25), Theme::FULL);
-        assert_eq!(full, ["  ░░░       ", "############", "──━ -30 s ──"]);
+        assert_eq!(full, ["  ░░░       ", "############", "──━ −30 s ──"]);
         let ascii = drawn(&shade(Subject::Host, 0, 60), Theme { depth: Depth::Mono, charset: Charset::Ascii });
-        assert_eq!(ascii, ["::::::::::::", "############", "=== =30 s =="]);
+        assert_eq!(ascii, ["::::::::::::", "############", "=== -30 s =="]);
         let short = drawn(&shade(Subject::Gpu(0), 58, 58), Theme::FULL);
-        assert_eq!(short, ["           ░", "############", "─── -30 s ─━"]);
+        assert_eq!(short, ["           ░", "############", "─── −30 s ─━"]);
         assert_eq!(drawn(&shade(Subject::Gpu(1), 0, 60), Theme::FULL)[0].trim(), "", "another GPU");
     }
 

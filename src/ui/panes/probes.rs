@@ -241,7 +241,7 @@ impl Line {
         if let Some((share, of)) = last.share {
             row.gap(1).part(&[(style, format_args!("{share:>4.0} %"))]);
             if area.width >= WIDE {
-                row.gap(1).part(&[(dim, format_args!("{:<16}", of))]);
+                row.gap(1).part(&[(dim, format_args!("{of:<16}"))]);
             }
         }
         if self.state.is_empty() {
@@ -271,6 +271,6 @@ impl Display for Result<'_> {
     }
 }
 
-#[cfg(all(test, debug_assertions))]
+#[cfg(test)]
 #[path = "probes/tests.rs"]
 mod tests;

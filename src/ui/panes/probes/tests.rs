@@ -61,7 +61,7 @@ fn states() -> Vec<(&'static str, Option<Board>)> {
     remembered.remember(std::iter::empty());
     let mut full = board(&[]);
     full.on(NOW, place(), &Event::No);
-    full.notice = "the report could not be kept in 'reports/r.json': No space left on device".to_owned();
+    full.notice.push_str("the report could not be kept in 'reports/r.json': No space left on device");
     vec![
         ("none", None),
         ("never", Some(remembered)),
