@@ -44,6 +44,7 @@ impl Fake {
                 offset_of!(sys::nvmlGpmMetric_t, metricInfo) + offset_of!(sys::nvmlGpmMetric_t__bindgen_ty_1, unit),
             ),
             ("SIZE_TEMPERATURE", size_of::<sys::nvmlTemperature_v1_t>()),
+            ("SIZE_EVENT", size_of::<sys::nvmlEventData_t>()),
         ];
         let output = Command::new("cc")
             .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-shared", "-fPIC", "-o"])
@@ -186,6 +187,9 @@ fn everything_a_gpu_says_lands_in_the_store() {
         (Metric::EccUncorrected, 3.0),
         (Metric::RemappedRows, 3.0),
         (Metric::RemapPending, 1.0),
+        (Metric::GpuProcesses, 1.0),
+        (Metric::ComputeMode, 3.0),
+        (Metric::XidErrors, 0.0),
         (Metric::DramPeak, 4.8e12),
     ];
     for (metric, value) in expected {
@@ -199,6 +203,8 @@ fn everything_a_gpu_says_lands_in_the_store() {
     assert_eq!(data.gpus().collect::<Vec<_>>(), [0, 1]);
     assert_eq!(data.fact(Subject::Gpu(0), FactKey::Name, data.newest()), Some("NVIDIA H200"));
     assert_eq!(data.fact(Subject::Gpu(1), FactKey::Name, data.newest()), Some("NVIDIA [31mUnheard Of"));
+    let uuid = Some("GPU-00000000-0000-0000-0000-000000000001");
+    assert_eq!(data.fact(Subject::Gpu(1), FactKey::Uuid, data.newest()), uuid);
     assert_eq!(data.fact(Subject::Gpu(0), FactKey::ActivitySource, data.newest()), Some("gpm"));
     assert_eq!(data.fact(Subject::Gpu(0), FactKey::DramPeakSource, data.newest()), Some("datasheet"));
     assert_eq!(data.fact(Subject::Host, FactKey::Driver, data.newest()), Some("580.159.04"));
@@ -210,6 +216,27 @@ fn everything_a_gpu_says_lands_in_the_store() {
         "a process in both lists is one"
     );
     assert!(!fake.noted("forbidden") && !fake.noted("gpm-gap"));
+}
+
+#[test]
+fn xid_errors_are_counted_as_they_come_and_where_they_are_told() {
+    let fake = Fake::new(&[]);
+    let run = Run::new(&fake.library);
+    run.until_read(1);
+    for n in [1.0, 2.0] {
+        fake.control("xid");
+        run.until("an Xid error", |data| latest(data, 0, Metric::XidErrors) == Reading::Value(n));
+    }
+    assert_eq!(run.latest(1, Metric::XidErrors), Reading::Missing(Why::Unsupported));
+    assert!(!fake.noted("forbidden"), "only critical errors are asked for, and none is waited for");
+}
+
+#[test]
+fn an_empty_list_of_processes_is_not_taken_for_a_free_gpu() {
+    let fake = Fake::new(&["NO_LIST"]);
+    let run = Run::new(&fake.library);
+    run.until_read(1);
+    assert_eq!(run.latest(1, Metric::GpuProcesses), Reading::Missing(Why::Unsupported));
 }
 
 #[test]

@@ -6,10 +6,11 @@
  *   INIT               result of nvmlInit_v2
  *   NOT_SUPPORTED      every question but the name is refused
  *   NO_GPM, GPM_NAN, GPM_DENIED, GPM_UNIT
+ *   NO_LIST            processes that compute are not listed
  *   NO_MEMORY          memory information is refused (GB10)
  *   OLD_DRIVER         throttled time only as violation times; NEW_DRIVER: no nvmlDeviceGetTemperature
  *   SLOW_US, FIELDS_US what a query of utilisation, of field values takes
- * Control files: `hang` holds a query of GPU 1 until it is removed, `lost` takes GPU 1 away,
+ * Control files: `hang` holds a query of GPU 1 until it is removed, `lost` takes GPU 1 away, `xid` is an error of GPU 0,
  * `init` makes nvmlInit_v2 fail with a version mismatch.
  * Notes: `forbidden`, when something is called that must not be; `gpm-gap`, when two samples are too close. */
 #include <math.h>
@@ -39,7 +40,7 @@
 #define FIELDS_US 0
 #endif
 
-enum { OK = 0, INVALID = 2, REFUSED = 3, DENIED = 4, TOO_SMALL = 7, LOST = 15, MISMATCH = 18, DEPRECATED = 26 };
+enum { OK = 0, INVALID = 2, REFUSED = 3, DENIED = 4, TOO_SMALL = 7, TIMEOUT = 10, LOST = 15, MISMATCH = 18, DEPRECATED = 26 };
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
@@ -86,6 +87,27 @@ static int gate(const Gpu *gpu) {
 int nvmlInit_v2(void) { return control(CONTROL "/init") ? MISMATCH : INIT; }
 int nvmlShutdown(void) { return OK; }
 int nvmlEventSetFree(void *set) { (void)set; return OK; }
+/* Xid errors: each reading of the file `xid` finds one on GPU 0 and takes it away; others are not asked for. */
+typedef struct { Gpu *gpu; u64 type, data; u32 gpu_instance, compute_instance; } Event;
+_Static_assert(sizeof(Event) == SIZE_EVENT, "event");
+typedef struct { int of; } EventSet;
+int nvmlEventSetCreate(EventSet **out) { *out = calloc(1, sizeof(EventSet)); return OK; }
+int nvmlDeviceRegisterEvents(Gpu *gpu, u64 types, EventSet *set) {
+    if (types != 8) note(CONTROL "/forbidden");
+    if (gpu->index == 1) return REFUSED;
+    set->of = (int)gpu->index;
+    return OK;
+}
+int nvmlEventSetWait_v2(EventSet *set, Event *out, u32 timeout) {
+    if (timeout) note(CONTROL "/forbidden");
+    if (set->of != 0 || unlink(CONTROL "/xid")) return TIMEOUT;
+    *out = (Event){ &gpus[0], 8, 79, 0, 0 };
+    return OK;
+}
+int nvmlDeviceGetUUID(Gpu *gpu, char *out, u32 size) {
+    snprintf(out, size, "GPU-00000000-0000-0000-0000-00000000000%u", gpu->index);
+    return OK;
+}
 int nvmlSystemGetDriverVersion(char *out, u32 size) { snprintf(out, size, DRIVER); return OK; }
 int nvmlSystemGetCudaDriverVersion_v2(int *out) { *out = 13000; return OK; }
 int nvmlDeviceGetCount_v2(u32 *out) { *out = GPUS; return OK; }
@@ -115,6 +137,7 @@ ASK(nvmlDeviceGetEnforcedPowerLimit, u32, 700000)
 /* The power cap, and a bit that no binding knows. */
 ASK(nvmlDeviceGetCurrentClocksEventReasons, u64, 0x4 | 0x10000)
 ASK(nvmlDeviceGetMemoryBusWidth, u32, 512)
+ASK(nvmlDeviceGetComputeMode, u32, 3)
 ASK(nvmlDeviceGetTotalEnergyConsumption, u64, 76844600)
 ASK(nvmlDeviceGetCurrPcieLinkGeneration, u32, 4)
 ASK(nvmlDeviceGetCurrPcieLinkWidth, u32, 8)
@@ -212,7 +235,11 @@ static int list(const Gpu *gpu, u32 *count, Process *out) {
     out[0] = (Process){ gpu->index == 0 ? 4242 : 4243, gpu->index == 0 ? 40638611456ull : ~0ull, ~0u, ~0u };
     return OK;
 }
+#ifdef NO_LIST
+int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, u32 *count, Process *out) { (void)gpu; (void)count; (void)out; return REFUSED; }
+#else
 int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, u32 *count, Process *out) { return list(gpu, count, out); }
+#endif
 int nvmlDeviceGetGraphicsRunningProcesses_v3(Gpu *gpu, u32 *count, Process *out) {
     if (gpu->index == 0) return list(gpu, count, out);
     *count = 0;
