@@ -21,7 +21,7 @@ pub(super) const PROBE: Probe = Probe {
                     default: "good",
                     of: &[
                         "good", "wrong", "missing", "panic", "hang", "deaf", "flood", "garbage", "exit", "crash",
-                        "line", "family", "stranger",
+                        "line", "family", "stranger", "numb",
                     ],
                 },
             },
@@ -77,6 +77,11 @@ fn misbehave(mode: &str) -> Result<(), Failure> {
         "hang" => loop {
             std::thread::sleep(Duration::from_hours(1));
         },
+        // Holds the other end of its own input: never hears that it was closed.
+        "numb" => {
+            let _other_end = std::fs::OpenOptions::new().write(true).open("/proc/self/fd/0");
+            std::thread::sleep(Duration::from_hours(1));
+        }
         // Stopped, a process hears nothing and does nothing; only a kill reaches it.
         "deaf" => drop(rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)),
         "flood" => while writeln!(out, r#"{{"is":"progress","done":0.1,"eta_s":null,"what":"x"}}"#).is_ok() {},
