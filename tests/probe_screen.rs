@@ -215,6 +215,7 @@ fn a_recording_is_no_machine_to_measure() {
         assert_eq!(program.take(Input::App(Event::Key(Key::Char(key)))).unwrap(), None);
     }
     program.frame().unwrap();
-    let text: String = program.terminal().backend().buffer().content.iter().map(|cell| cell.symbol()).collect();
+    let text: String =
+        program.terminal().backend().buffer().content.iter().map(ratatui::buffer::Cell::symbol).collect();
     assert!(text.contains("probes run on the machine itself, not on a recording"), "{text}");
 }

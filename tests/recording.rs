@@ -289,7 +289,9 @@ fn runs_of_probes_come_back_from_a_recording() {
     }
     let (batches, _) = play(writer.finish().unwrap()).unwrap();
     let store = Store::new(Retention::HOUR);
-    batches.iter().for_each(|batch| store.push(batch));
+    for batch in &batches {
+        store.push(batch);
+    }
     let data = store.read();
     let runs: Vec<_> = data.runs(Subject::Gpu(0), Window::last(AT + 60_000, 60_000)).collect();
     let spans: Vec<_> = runs.iter().map(|run| (run.name.as_ref(), run.start, run.end, run.how.as_deref())).collect();
