@@ -21,7 +21,7 @@
 //! ```
 //!
 //! Command line, confirmation, pane, report, comparison and tests of conformance come from the table. A
-//! figure that has a reference or a datasheet value gets its per cent when [`reference`] has a row for it.
+//! figure that has a reference or a datasheet value gets its per cent when [`mod@reference`] has a row for it.
 //!
 //! # What a probe can rely on
 //!
