@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use super::probes::{Probes, Setup, blank, holder, recent, request};
+use super::probes::{blank, holder, recent, request};
 use super::{Inputs, Session, machine};
 use crate::app::Event;
 use crate::model::{SourceId, SourceState};
@@ -113,15 +113,13 @@ impl Prepared {
     ///
     /// # Errors
     /// When the user leaves while it waits for another process.
-    pub fn run(self, inputs: &Inputs, program: PathBuf, mut say: impl FnMut(&Step)) -> Result<Ran, Interrupted> {
+    pub fn run(&self, inputs: &Inputs, program: PathBuf, mut say: impl FnMut(&Step)) -> Result<Ran, Interrupted> {
         if let Some(ran) = self.join(inputs, &mut say)? {
             return Ok(ran);
         }
-        let setup =
-            Setup { sink: self.session.sink.clone(), clock: Arc::clone(&inputs.clock), files: self.files, program };
-        let probes = Probes::start(setup);
+        let probes = self.session.probes(&inputs.clock, self.files.clone(), program);
         let place = self.wanted.place;
-        probes.ask(place, self.wanted.gpu, Some(self.wanted.params), self.wanted.forced, true);
+        probes.ask(place, self.wanted.gpu, Some(self.wanted.params.clone()), self.wanted.forced, true);
         loop {
             if wait(inputs).is_err() {
                 probes.stop();
@@ -138,7 +136,9 @@ impl Prepared {
                 State::Idle => return Err(Interrupted),
                 State::Refused(ask, refusal) => {
                     let ran = refused(&PROBES[place], ask, &refusal.why, &refusal.hint, refusal.can_force);
-                    return Ok(ran);
+                    drop(board);
+                    // Two that begin in the same moment: one has the machine, the other waits for it after all.
+                    return Ok(self.join(inputs, &mut say)?.unwrap_or(ran));
                 }
                 State::Cooling(ended, _) | State::Done(ended) | State::Stopped(ended) | State::Failed(ended) => {
                     let (run, kept) = (Arc::clone(&ended.ask.run), ended.kept.clone());
