@@ -203,8 +203,7 @@ fn everything_a_gpu_says_lands_in_the_store() {
     assert_eq!(data.gpus().collect::<Vec<_>>(), [0, 1]);
     assert_eq!(data.fact(Subject::Gpu(0), FactKey::Name, data.newest()), Some("NVIDIA H200"));
     assert_eq!(data.fact(Subject::Gpu(1), FactKey::Name, data.newest()), Some("NVIDIA [31mUnheard Of"));
-    let uuid = Some("GPU-00000000-0000-0000-0000-000000000001");
-    assert_eq!(data.fact(Subject::Gpu(1), FactKey::Uuid, data.newest()), uuid);
+    assert_eq!(data.fact(Subject::Gpu(1), FactKey::Uuid, data.newest()), Some("GPU-fake-1"));
     assert_eq!(data.fact(Subject::Gpu(0), FactKey::ActivitySource, data.newest()), Some("gpm"));
     assert_eq!(data.fact(Subject::Gpu(0), FactKey::DramPeakSource, data.newest()), Some("datasheet"));
     assert_eq!(data.fact(Subject::Host, FactKey::Driver, data.newest()), Some("580.159.04"));

@@ -104,10 +104,6 @@ int nvmlEventSetWait_v2(EventSet *set, Event *out, u32 timeout) {
     *out = (Event){ &gpus[0], 8, 79, 0, 0 };
     return OK;
 }
-int nvmlDeviceGetUUID(Gpu *gpu, char *out, u32 size) {
-    snprintf(out, size, "GPU-00000000-0000-0000-0000-00000000000%u", gpu->index);
-    return OK;
-}
 int nvmlSystemGetDriverVersion(char *out, u32 size) { snprintf(out, size, DRIVER); return OK; }
 int nvmlSystemGetCudaDriverVersion_v2(int *out) { *out = 13000; return OK; }
 int nvmlDeviceGetCount_v2(u32 *out) { *out = GPUS; return OK; }
