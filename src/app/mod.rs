@@ -146,6 +146,16 @@ const fn turn(place: usize, len: usize, back: bool) -> usize {
     if len == 0 { 0 } else { (place + if back { len - 1 } else { 1 }) % len }
 }
 
+/// Where a cursor stands when its map gets another size: at the same time and the same height, as near as
+/// cells allow.
+fn same_place((column, row): (u16, u16), old: (u16, u16), new: (u16, u16)) -> (u16, u16) {
+    let middle = |at: u16, old: u16, new: u16| {
+        let place = (2 * u32::from(at) + 1) * u32::from(new) / (2 * u32::from(old));
+        u16::try_from(place).unwrap_or(u16::MAX).min(new - 1)
+    };
+    (middle(column, old.0, new.0), middle(row, old.1, new.1))
+}
+
 impl App {
     /// A screen of `panes` panes on data from `origin`.
     pub const fn new(origin: Origin, now: Time, panes: usize) -> Self {
@@ -191,10 +201,8 @@ impl App {
             Event::Resize => Some(Effect::Repaint),
             Event::Interrupt => Some(Effect::Quit(Exit::Interrupted)),
             Event::CursorRange(columns, rows) => {
-                self.cursor_range = (columns.max(1), rows.max(1));
-                if let Some((column, row)) = self.view.cursor {
-                    self.view.cursor = Some((column.min(columns.max(1) - 1), row.min(rows.max(1) - 1)));
-                }
+                let before = std::mem::replace(&mut self.cursor_range, (columns.max(1), rows.max(1)));
+                self.view.cursor = self.view.cursor.map(|cursor| same_place(cursor, before, self.cursor_range));
                 None
             }
             Event::Tick(now, seen) => {

@@ -51,8 +51,10 @@ fn the_cursor_takes_the_arrows() {
     app.update(Event::CursorRange(50, 8));
     press(&mut app, "chk");
     assert_eq!((app.view.cursor, app.view.end), (Some((24, 5)), Time(100_000)));
+    app.update(Event::CursorRange(100, 16));
+    assert_eq!(app.view.cursor, Some((49, 11)), "at the same time and height");
     app.update(Event::CursorRange(10, 3));
-    assert_eq!(app.view.cursor, Some((9, 2)), "stays on the map");
+    assert_eq!(app.view.cursor, Some((4, 2)), "stays on the map");
     press(&mut app, "ch");
     assert_eq!((app.view.cursor, app.view.end, app.view.live), (None, Time(94_000), false));
 }

@@ -15,7 +15,7 @@ use crate::app::View;
 use crate::derive::latency::summary::Summary;
 use crate::derive::latency::{Grid, Headline, LogAxis, State, bucket_span};
 use crate::derive::quantile::{Quantile, quantile};
-use crate::model::{Metric, Reading, Subject, Why};
+use crate::model::{Metric, Reading, Subject, Time, Why};
 use crate::store::{Data, HistogramWindow};
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::put;
@@ -28,7 +28,7 @@ use crate::ui::widgets::{Axes, Heatmap, TimeEnd, pixel_rows, swatch, time_axis};
 use super::notice::{self, Lack};
 use super::row::Row;
 use table::Table;
-use words::{Bounded, Covered, Edge, MeanOnly, Short, Tick, definition, finer, name, observations};
+use words::{Bounded, Covered, Edge, Lacks, MeanOnly, Short, Tick, definition, finer, name, observations};
 
 /// The pane.
 pub(super) const SPEC: PaneSpec = PaneSpec {
@@ -148,7 +148,7 @@ impl Pane for Latency {
         }
         notice::engine(data, view, &mut self.notice);
         self.explain(data, view);
-        self.word_title(view.latency, view.span_ms);
+        self.word_title(view.latency, view.span_ms, view.end);
     }
 
     fn title(&self) -> &str {
@@ -238,7 +238,7 @@ impl Latency {
         }
     }
 
-    fn word_title(&mut self, metric: Metric, span_ms: u64) {
+    fn word_title(&mut self, metric: Metric, span_ms: u64, end: Time) {
         self.title.clear();
         let (name, seen) = (name(metric), self.grid.visible());
         // Writing to a String never fails.
@@ -252,7 +252,7 @@ impl Latency {
             // A window that began before the first scrape is as long as what was scraped of it.
             let covered = to.since(from);
             let span = Covered(if covered * 10 < span_ms * 9 { covered } else { span_ms });
-            let gaps = if seen.gaps { ", with gaps" } else { "" };
+            let gaps = Lacks { gaps: seen.gaps, old_ms: end.since(to) };
             match self.headline {
                 Some(Headline { q, quantile }) => {
                     let bounded = Bounded { q, quantile, edges: self.grid.edges() };
@@ -529,10 +529,12 @@ impl Picture<'_> {
         let rows = f64::from(self.plot.height);
         let (lo, hi) = (self.axis.value(f64::from(up) / rows), self.axis.value(f64::from(up + 1) / rows));
         let x = self.read_out(buf, area, x, i, (lo, hi));
+        let mut rest = Row::new(buf, Rect { x: area.x + x, width: area.width.saturating_sub(x), ..area });
         for (name, quantile) in [(self.pane.grid.high_q(), column.high), (Some(0.5), column.p50)] {
             let Some((q, quantile)) = name.zip(quantile) else { continue };
             let bounded = Bounded { q, quantile, edges: self.pane.grid.edges() };
-            put(buf, area, (x, 0), dim, format_args!("{bounded}"));
+            // Without its interval a quantile says too much.
+            rest.part(&[(dim, format_args!("{bounded}"))]);
             return;
         }
     }

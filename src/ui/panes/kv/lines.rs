@@ -66,7 +66,7 @@ fn free_share(kv: &Kv) -> Reading {
     }
 }
 
-/// "over-provision ~27×: max 32 768, requests used P99 ~1195 (600–1200), n 881  pool fits 5.1 of max, 259 of the mean".
+/// "over-provision ~27×: max 32 768 tok, requests used P99 ~1195 (600–1200), n 881  fits 5.1 of max, 259 of the mean".
 pub(in crate::ui::panes) fn overprovision(flow: &mut Flow<'_>, theme: Theme, kv: &Kv, kind: &str) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let max = match kv.max_model_len {
@@ -79,11 +79,11 @@ pub(in crate::ui::panes) fn overprovision(flow: &mut Flow<'_>, theme: Theme, kv:
     };
     if let (Some(times), Some(length)) = (kv.overprovision_x.value(), kv.used_length) {
         let name = format_args!("over-provision ");
-        let admits = format_args!(": max {}, ", Tokens(max));
+        let admits = format_args!(": max {} tok, ", Tokens(max));
         flow.part(&[(dim, name), (text, format_args!("~{}", Times(times))), (dim, admits)]);
         used(flow, theme, &length);
     } else {
-        flow.part(&[(dim, format_args!("max context {}", Tokens(max)))]);
+        flow.part(&[(dim, format_args!("max context {} tok", Tokens(max)))]);
         let why = if kv.used_mean.why() == Some(Why::Unsupported) {
             "lengths of requests are not exposed"
         } else {
@@ -92,7 +92,7 @@ pub(in crate::ui::panes) fn overprovision(flow: &mut Flow<'_>, theme: Theme, kv:
         flow.part(&[(dim, format_args!("; {why}"))]);
     }
     if let Some(fit) = kv.full_length_requests.value() {
-        flow.gap(2).part(&[(dim, format_args!("pool fits {fit:.1} of max"))]);
+        flow.gap(2).part(&[(dim, format_args!("fits {fit:.1} of max"))]);
         if let Some(fit) = kv.mean_length_requests.value() {
             flow.part(&[(dim, format_args!(", {fit:.0} of the mean"))]);
         }

@@ -77,7 +77,7 @@ fn a_paged_pool_is_split_and_says_what_is_estimated() {
     assert_eq!(rows[1], "█ live             ~39.3k   24 %  4.80 GiB  estimate");
     assert_eq!(rows[2], "▒ tail               ~480  0.3 %  60.0 MiB  estimate, ~1.2 % of held (at most 2.4 %)");
     assert_eq!(rows[3], "· cached or free     126k   76 %  15.4 GiB  exact");
-    assert_eq!(rows[4], "max context 32 768; lengths of requests are not exposed  pool fits 5.1 of max");
+    assert_eq!(rows[4], "max context 32 768 tok; lengths of requests are not exposed  fits 5.1 of max");
     assert!(rows[5].starts_with("prefix cache not exposed by vLLM"), "{rows:#?}");
     assert_eq!(rows[6], "bytes a token: 128 KiB from the start-up log");
     assert_eq!(rows[7], "not exposed by vLLM: reserved, cached apart from free, copies");

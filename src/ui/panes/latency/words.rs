@@ -35,6 +35,24 @@ pub(in crate::ui::panes) fn definition(metric: Metric, kind: &str) -> &'static s
     }
 }
 
+/// What a window lacks: scrapes in it, or those at its end.
+pub(super) struct Lacks {
+    /// Some scrapes are missing.
+    pub(super) gaps: bool,
+    /// Age of the last one at the window's end, ms.
+    pub(super) old_ms: u64,
+}
+
+/// From this age on the last scrape is worth a word, ms: longer than one that is due and late.
+const OLD_MS: u64 = 5_000;
+
+impl Display for Lacks {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.gaps { ", with gaps" } else { "" })?;
+        if self.old_ms >= OLD_MS { write!(f, ", read until {} ago", Span(self.old_ms)) } else { Ok(()) }
+    }
+}
+
 /// How an engine is started for finer buckets of a latency.
 pub(super) fn finer(metric: Metric, kind: &str) -> Option<&'static str> {
     Some(match (kind, metric) {

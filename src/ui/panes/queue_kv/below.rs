@@ -72,7 +72,7 @@ fn kv(flow: &mut Flow<'_>, theme: Theme, now: &Now, kind: &str) {
     lines::split(flow, theme, &now.kv);
 }
 
-/// "6.7 generated tok/J (0.15 J each), 33.6 tok/J with prompts  607 W on GPU 0".
+/// "6.7 generated tok/J (0.15 J each)  33.6 tok/J with prompts, over 60 s  607 W on GPU 0".
 fn energy(flow: &mut Flow<'_>, theme: Theme, energy: Result<Energy, NoEnergy>) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let energy = match energy {
@@ -93,6 +93,7 @@ fn energy(flow: &mut Flow<'_>, theme: Theme, energy: Result<Energy, NoEnergy>) {
         let value = format_args!("{}", Number(energy.all_per_joule));
         flow.gap(2).part(&[(dim, format_args!("{least}")), (text, value), (dim, format_args!(" tok/J with prompts"))]);
     }
+    flow.part(&[(dim, format_args!(", over {}", Span(energy.window.ms())))]);
     let watts = format_args!("{} on {}", Watts(Reading::new(energy.watts)), Gpus(&energy));
     flow.gap(2).fit(&[(dim, watts)]);
     if energy.is_shared() {

@@ -112,7 +112,7 @@ fn every_figure_has_its_row() {
     holds(&rows, "tok/J: its GPUs are on another host");
     holds(&rows, "high water 64 running −10 s  40 waiting −10 s");
     holds(&rows, "recomputed after preemption ~1.15k tok/s");
-    holds(&rows, "over-provision ~51×: max 32 768, requests used P99 ~642 (600–1200), n 1000  pool fits 5.1 of max");
+    holds(&rows, "over-provision ~51×: max 32 768 tok, requests used P99 ~642 (600–1200), n 1000  fits 5.1 of max");
     holds(&rows, "prefix cache 12 % of looked-up prompt tokens found");
 }
 
@@ -120,11 +120,10 @@ fn every_figure_has_its_row() {
 #[test]
 fn tokens_per_joule_are_named_and_a_shared_gpu_makes_them_bounds() {
     let (_, rows) = drawn(&with_energy("7", &[7]), (100, 22), Theme::FULL);
-    holds(&rows, "8.15 generated tok/J (0.12 J each)  40.8 tok/J with prompts  500 W on GPU 0");
+    holds(&rows, "8.15 generated tok/J (0.12 J each)  40.8 tok/J with prompts, over 30 s  500 W on GPU 0");
     holds(&rows, "LoRA adapters at most 4 loaded  2 running (sql,chat)  0 waiting");
-    let (_, rows) = drawn(&with_energy("7", &[7, 50]), (124, 22), Theme::FULL);
-    let shared =
-        "at least 8.15 generated tok/J (at most 0.12 J each)  at least 40.8 tok/J with prompts  500 W on GPU 0";
+    let (_, rows) = drawn(&with_energy("7", &[7, 50]), (140, 22), Theme::FULL);
+    let shared = "at least 8.15 generated tok/J (at most 0.12 J each)  at least 40.8 tok/J with prompts, over 30 s  500 W on GPU 0";
     holds(&rows, &format!("{shared}  shared with 1 other"));
     let (_, rows) = drawn(&with_energy("9", &[7]), (100, 22), Theme::FULL);
     assert!(rows.iter().any(|row| row == "tok/J: none of its processes holds memory on a GPU here"), "{rows:#?}");
