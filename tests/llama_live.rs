@@ -442,7 +442,8 @@ fn it_comes_back(session: &Session, index: u8, killed: &Server) -> Server {
     let data = session.store.read();
     let since = Window { start: gone, end: data.newest() };
     let resets: Vec<_> = data.resets(since).filter(|(_, subject)| *subject == Subject::Engine(index)).collect();
-    assert_eq!(resets.len(), 1, "{resets:?}");
+    // Its first answers may come apart: a server that still loads leaves one of them out.
+    assert!((1..=2).contains(&resets.len()), "{resets:?}");
     let rate = data.mean(Subject::Engine(index), Metric::GenerationTokens, since).value();
     assert!(rate.is_none_or(|rate| rate.abs() < 1e-9), "nothing was generated: {rate:?}");
     drop(data);
