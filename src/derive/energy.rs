@@ -14,7 +14,7 @@
 //! every 10 s, so tokens are counted over the time between its readings, not over the window as asked. It
 //! must not know how the figures are drawn. Invariant: no figure from nominal or time-averaged power.
 
-use crate::model::{FactKey, Metric, Reading, Subject, Time, Why};
+use crate::model::{FactKey, Metric, Reading, SourceId, Subject, Time, Why};
 use crate::store::{Data, ProcessTable, Window};
 
 use super::exposed::{both, rate};
@@ -51,6 +51,8 @@ pub enum NoEnergy {
     NoPids,
     /// There is no current process table.
     NoTable,
+    /// What is on the GPUs was not read yet when the process table was.
+    NoList,
     /// None of its processes holds device memory, as far as the driver says.
     NotOnGpu,
     /// The energy counter of one of its GPUs gives nothing.
@@ -62,7 +64,7 @@ impl NoEnergy {
     pub const fn why(self) -> Why {
         match self {
             Self::OtherHost | Self::NoPids | Self::NotOnGpu => Why::Unsupported,
-            Self::NoTable => Why::NotYet,
+            Self::NoTable | Self::NoList => Why::NotYet,
             Self::NoCounter(_, why) => why,
         }
     }
@@ -140,10 +142,17 @@ fn gpus(data: &Data, engine: u8, at: Time) -> Result<(GpuSet, u32), NoEnergy> {
     let mut gpus = GpuSet::default();
     table.rows.iter().filter(|row| own(row.pid)).flat_map(|row| &row.gpus).for_each(|(gpu, _)| gpus.insert(*gpu));
     if gpus == GpuSet::default() {
-        return Err(NoEnergy::NotOnGpu);
+        return Err(if listed(data, table) { NoEnergy::NotOnGpu } else { NoEnergy::NoList });
     }
     let beside = table.rows.iter().filter(|row| !own(row.pid) && row.gpus.iter().any(|(gpu, _)| gpus.contains(*gpu)));
     Ok((gpus, u32::try_from(beside.count()).unwrap_or(u32::MAX)))
+}
+
+/// Whether a process table tells who is on a GPU: the driver's list was read before it, or never will be.
+fn listed(data: &Data, table: &ProcessTable) -> bool {
+    let read = |gpu| data.latest(Subject::Gpu(gpu), Metric::GpuProcesses, table.at).at.is_some();
+    let down = || data.source(SourceId::Nvml).is_some_and(|driver| driver.state_at(table.at).is_down());
+    table.rows.iter().any(|row| !row.gpus.is_empty()) || data.gpus().any(read) || down()
 }
 
 /// Whether a URL names this host for certain; of an imported recording it names no host at all.
@@ -169,7 +178,7 @@ fn covered(data: &Data, gpus: GpuSet, window: Window) -> Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Batch, ProcessSample, SourceId};
+    use crate::model::{Batch, ProcessSample, SourceState};
     use crate::store::{Retention, Store};
 
     fn process(pid: u32, gpus: &[u8]) -> ProcessSample {
@@ -255,6 +264,26 @@ mod tests {
         assert_eq!(stale, Err(NoEnergy::NoTable));
         let unknown = of(LOCAL, "8", &[process(8, &[5])], (1, 10_000));
         assert_eq!(unknown, Err(NoEnergy::NoCounter(5, Why::NotYet)));
+    }
+
+    #[test]
+    fn before_the_driver_listed_who_is_on_a_gpu_nobody_is_said_to_be_on_none() {
+        let off_gpu = [process(8, &[])];
+        let after = |driver: Option<SourceState>, listed: bool| {
+            let (store, end) = store(LOCAL, "8", &off_gpu, 10);
+            let mut batch = Batch::new(SourceId::Nvml, end, 3500);
+            batch.state = driver;
+            if listed {
+                batch.fact(Subject::Gpu(0), FactKey::Name, "GPU");
+                batch.push(Subject::Gpu(0), Metric::GpuProcesses, 0.0);
+            }
+            store.push(&batch);
+            let energy = energy(&store.read(), 0, Window::last(end, 10_000));
+            energy.unwrap_err()
+        };
+        assert_eq!((after(None, false), NoEnergy::NoList.why()), (NoEnergy::NoList, Why::NotYet));
+        assert_eq!(after(Some(SourceState::Ok), true), NoEnergy::NotOnGpu);
+        assert_eq!(after(Some(SourceState::Absent("no driver".into())), false), NoEnergy::NotOnGpu);
     }
 
     #[test]

@@ -129,6 +129,7 @@ impl Display for NoFigure {
             NoEnergy::OtherHost => f.write_str("its GPUs are on another host"),
             NoEnergy::NoPids => f.write_str("which processes are its own is not known"),
             NoEnergy::NoTable => f.write_str("no current process table"),
+            NoEnergy::NoList => f.write_str("what runs on the GPUs was not read yet"),
             NoEnergy::NotOnGpu => f.write_str("none of its processes holds memory on a GPU here"),
             NoEnergy::NoCounter(gpu, Why::Unsupported) => write!(f, "GPU {gpu} has no energy counter"),
             NoEnergy::NoCounter(gpu, _) => write!(f, "no two readings of GPU {gpu}'s energy counter yet"),
