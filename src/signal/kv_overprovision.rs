@@ -9,7 +9,7 @@ use crate::derive::kv::{Buffers, kv};
 use crate::engine::Setting;
 use crate::store::{Data, Window};
 
-use super::{Detector, Finding, Level, engine_label, flag};
+use super::{Detector, Finding, Level, engine_label, engines, flag};
 
 pub(super) const DETECTOR: Detector = Detector {
     id: "kv_overprovision",
@@ -29,7 +29,7 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
         let used = kv.used_length.filter(|used| used.q >= TAIL)?;
         let label = engine_label(data, engine, window.end);
         let evidence = format!(
-            "{label}admits {max:.0} tokens, P{:.0} of {} requests used about {:.0} (at least {:.0}): {factor:.1}×",
+            "admits {max:.0} tokens, P{:.0} of {} requests used about {:.0} (at least {:.0}): {factor:.1}×",
             used.q * 100.0,
             used.n,
             used.tokens,
@@ -41,7 +41,7 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
              context{context} to what is really asked for, so that more requests surely fit at once."
         ));
         let level = if factor >= NOTABLE { Level::Watch } else { Level::Ok };
-        Some(Finding { level, evidence, advice })
+        Some(Finding { level, label, evidence, advice })
     };
-    data.engines().filter_map(of_engine).collect()
+    engines(data, window.end).filter_map(of_engine).collect()
 }

@@ -7,7 +7,7 @@ use crate::derive::kv::{Basis, Buffers, Kv, kv};
 use crate::engine::Setting;
 use crate::store::{Data, Window};
 
-use super::{Detector, Finding, Level, engine_label, flag};
+use super::{Detector, Finding, Level, engine_label, engines, flag};
 
 pub(super) const DETECTOR: Detector = Detector {
     id: "kv_waste",
@@ -33,11 +33,11 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
         let label = engine_label(data, engine, window.end);
         let (share, held) = (share * 100.0, held / pool * 100.0);
         let evidence =
-            format!("{label}{about}{share:.1} % of what requests hold is {what}; they hold {held:.0} % of the pool");
+            format!("{about}{share:.1} % of what requests hold is {what}; they hold {held:.0} % of the pool");
         let flag = |setting| flag(data, engine, window.end, setting);
-        Some(Finding { level, evidence, advice: advice(&kv, flag).into() })
+        Some(Finding { level, label, evidence, advice: advice(&kv, flag).into() })
     };
-    data.engines().filter_map(of_engine).collect()
+    engines(data, window.end).filter_map(of_engine).collect()
 }
 
 /// What helps, with the engine's own names for it.

@@ -4,6 +4,7 @@
 //! new one is one file and one line in [`SIGNALS`]. Invariants: a signal names the figures it was
 //! judged from; where there is nothing to judge from there is no signal, rather than an "ok".
 
+mod down;
 mod kv_overprovision;
 mod kv_waste;
 mod page_faults;
@@ -15,7 +16,7 @@ mod wall;
 use std::borrow::Cow;
 
 use crate::engine::{self, Setting};
-use crate::model::{FactKey, Reading, Subject, Time};
+use crate::model::{FactKey, Reading, SourceId, Subject, Time};
 use crate::store::{Data, Window};
 
 /// How much a signal asks for.
@@ -65,6 +66,7 @@ pub struct Detector {
 
 /// Every signal, in the order in which they are shown.
 pub const SIGNALS: &[Detector] = &[
+    down::DETECTOR,
     throttled::DETECTOR,
     queue::DETECTOR,
     preemptions::DETECTOR,
@@ -77,6 +79,8 @@ pub const SIGNALS: &[Detector] = &[
 /// What a detector says about one GPU or engine.
 struct Finding {
     level: Level,
+    /// Which one it is, before words about it; empty where there is only one.
+    label: String,
     evidence: String,
     advice: Cow<'static, str>,
 }
@@ -86,11 +90,29 @@ impl Detector {
     pub fn judge(&self, data: &Data, window: Window) -> Option<Signal> {
         let mut findings = (self.judge)(data, window);
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
-        let worst = findings.first_mut()?;
-        let level = worst.level;
-        let advice = if level == Level::Ok { Cow::Borrowed("") } else { std::mem::take(&mut worst.advice) };
-        Some(Signal { id: self.id, level, advice, evidence: findings.into_iter().map(|f| f.evidence).collect() })
+        let level = findings.first()?.level;
+        let evidence = findings.iter().map(|f| format!("{}{}", f.label, f.evidence)).collect();
+        findings.retain(|finding| finding.level == level && level > Level::Ok);
+        Some(Signal { id: self.id, level, advice: advice(findings), evidence })
     }
+}
+
+/// What would help: once where it is the same for all, else each after those it is about.
+fn advice(mut worst: Vec<Finding>) -> Cow<'static, str> {
+    let Some(first) = worst.first() else { return Cow::Borrowed("") };
+    if worst.iter().all(|other| other.advice == first.advice) {
+        return worst.swap_remove(0).advice;
+    }
+    let mut parts: Vec<(String, &str)> = Vec::new();
+    for Finding { label, advice, .. } in &worst {
+        let label = label.trim_end_matches(": ");
+        match parts.iter_mut().find(|(_, said)| said == advice) {
+            Some((who, _)) => who.extend([", ", label]),
+            None => parts.push((label.to_owned(), advice)),
+        }
+    }
+    let parts: Vec<String> = parts.into_iter().map(|(who, advice)| format!("{who}: {advice}")).collect();
+    Cow::Owned(parts.join(" "))
 }
 
 /// Every signal that can be judged.
@@ -103,14 +125,24 @@ fn gpu_label(data: &Data, gpu: u8) -> String {
     if data.gpus().count() > 1 { format!("GPU {gpu}: ") } else { String::new() }
 }
 
-/// "llama-8b: " where there is more than one engine.
+/// "llama-8b :8000: " where there is more than one engine.
 fn engine_label(data: &Data, engine: u8, at: Time) -> String {
     if data.engines().count() < 2 {
         return String::new();
     }
-    let subject = Subject::Engine(engine);
-    let name = data.fact(subject, FactKey::Model, at).or_else(|| data.fact(subject, FactKey::Url, at));
-    format!("{}: ", name.unwrap_or("engine"))
+    let fact = |key| data.fact(Subject::Engine(engine), key, at).filter(|text| !text.is_empty());
+    let name = fact(FactKey::Name).or_else(|| fact(FactKey::Url)).unwrap_or("engine");
+    match fact(FactKey::Model) {
+        // Its name ends in where it listens, which tells replicas of one model apart.
+        Some(model) => format!("{model} {}: ", name.rsplit(' ').next().unwrap_or(name)),
+        None => format!("{name}: "),
+    }
+}
+
+/// Engines that may be judged by their figures: of one that is down they are old or not its own.
+fn engines(data: &Data, at: Time) -> impl Iterator<Item = u8> {
+    let up = move |engine: &u8| data.source(SourceId::Engine(*engine)).is_none_or(|s| !s.state_at(at).is_down());
+    data.engines().filter(up)
 }
 
 /// " (--max-num-seqs)": what the engine calls a setting, for a sentence about it; empty where it has none.
@@ -119,18 +151,15 @@ fn flag(data: &Data, engine: u8, at: Time, setting: Setting) -> String {
     kind.and_then(|kind| engine::flag(kind, setting)).map_or_else(String::new, |flag| format!(" ({flag})"))
 }
 
-/// The number for a sentence, or what stands for it.
-fn figure(reading: Reading) -> String {
-    match reading {
-        Reading::Value(value) => format!("{value:.0}"),
-        Reading::Missing(why) => why.word().to_owned(),
-    }
+/// The part of a sentence that says a number; empty where there is none.
+fn part(reading: Reading, words: impl FnOnce(f64) -> String) -> String {
+    reading.value().map_or_else(String::new, words)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Batch, Metric, SourceId, Time};
+    use crate::model::{Batch, Metric, SourceId, SourceState, Time};
     use crate::store::{Retention, Store};
 
     const END: u64 = 160_000;
@@ -243,10 +272,130 @@ mod tests {
             }),
         )
         .unwrap();
-        let expected = "40 wait, 64 of 64 run, drains in 20 s; some waited in 100 % of the window; KV 20 %";
+        let expected = "40 wait, 64 of 64 run, drains in 20 s; some waited in 100 % of the 30 s scraped; KV 20 %";
         assert_eq!(signal.evidence, [expected]);
         assert!(signal.advice.contains("As many run as the engine allows"), "{signal:?}");
         assert!(signal.advice.contains("(--max-num-seqs)"), "{signal:?}");
+    }
+
+    #[test]
+    fn who_waits_at_a_full_limit_waits_for_a_place_and_not_for_blocks() {
+        let of = |kind: &'static str, layout: &'static str, running: f64| {
+            let filled = store(move |_, batch| {
+                batch.fact(Subject::Engine(0), FactKey::Kind, kind);
+                batch.fact(Subject::Engine(0), FactKey::KvLayout, layout);
+                batch.push(Subject::Engine(0), Metric::RequestsWaiting, 3.0);
+                batch.push(Subject::Engine(0), Metric::RequestsRunning, running);
+                batch.push(Subject::Engine(0), Metric::RequestsCap, 4.0);
+                batch.push(Subject::Engine(0), Metric::KvUsage, 100.0);
+            });
+            judge("queue", &filled).unwrap().advice.into_owned()
+        };
+        for layout in ["slots", "unified"] {
+            let full = of("llama.cpp", layout, 4.0);
+            assert!(full.starts_with("As many run as the engine allows") && full.contains("(--parallel)"), "{full}");
+            assert!(
+                of("llama.cpp", layout, 3.0).starts_with("Requests wait: the limit on running requests (--parallel)")
+            );
+        }
+        assert!(of("vllm", "paged", 4.0).starts_with("As many run"));
+        assert!(of("vllm", "paged", 3.0).starts_with("Requests wait for KV blocks"));
+    }
+
+    #[test]
+    fn a_queue_is_judged_by_the_time_that_was_scraped() {
+        let waits = |s: u32| if s < 48 { 0.0 } else { 5.0 };
+        let filled = store(move |s, batch| batch.push(Subject::Engine(0), Metric::RequestsWaiting, waits(s)));
+        let over = |ms| {
+            let queue = SIGNALS.iter().find(|d| d.id == "queue").unwrap();
+            let signal = queue.judge(&filled.read(), Window::last(Time(END), ms)).unwrap();
+            (signal.level, signal.evidence[0].clone())
+        };
+        let words = |share: &str| format!("5 wait; some waited in {share} scraped");
+        assert_eq!(over(60_000), (Level::Watch, words("22 % of the 60 s")));
+        assert_eq!(over(1_000_000), over(60_000), "nothing was scraped before");
+        for short in [0, 200, 10_000] {
+            assert_eq!(over(short), (Level::Act, words("100 % of the 10 s")));
+        }
+        let begun = store(|s, batch| {
+            if s > 57 {
+                batch.push(Subject::Engine(0), Metric::RequestsWaiting, 5.0);
+            }
+        });
+        assert_eq!(judge("queue", &begun).unwrap().level, Level::Watch, "two seconds tell of no lasting queue");
+    }
+
+    /// Two replicas of one model, each with what `fill` adds; the second gets `state` at the end.
+    fn two(kinds: [&'static str; 2], state: SourceState, fill: impl Fn(u32, u8, &mut Batch)) -> Store {
+        let store = store(|s, batch| {
+            for (engine, kind) in (0_u8..).zip(kinds) {
+                let of = Subject::Engine(engine);
+                batch.fact(of, FactKey::Url, &format!("http://127.0.0.1:800{engine}"));
+                batch.fact(of, FactKey::Name, &format!("Name :800{engine}"));
+                batch.fact(of, FactKey::Model, "dummy-8b");
+                batch.fact(of, FactKey::Kind, kind);
+                fill(s, engine, batch);
+            }
+        });
+        for (engine, state) in [(0, SourceState::Ok), (1, state)] {
+            let mut batch = Batch::new(SourceId::Engine(engine), Time(END), 3500);
+            batch.state = Some(state);
+            store.push(&batch);
+        }
+        store
+    }
+
+    #[test]
+    fn each_engine_has_its_own_advice() {
+        let waiting = |kinds| {
+            let fill = |_, engine, batch: &mut Batch| batch.push(Subject::Engine(engine), Metric::RequestsWaiting, 5.0);
+            judge("queue", &two(kinds, SourceState::Ok, fill)).unwrap()
+        };
+        let differ = waiting(["vllm", "sglang"]);
+        let of_second = differ.advice.find(" dummy-8b :8001: Requests wait").unwrap();
+        let (first, second) = differ.advice.split_at(of_second);
+        assert!(first.starts_with("dummy-8b :8000: Requests wait") && first.contains("--max-num-seqs"), "{differ:?}");
+        assert!(second.contains("--max-running-requests") && !second.contains("--max-num-seqs"), "{differ:?}");
+        assert!(differ.evidence[1].starts_with("dummy-8b :8001: 5 wait"), "{differ:?}");
+        assert!(waiting(["vllm", "vllm"]).advice.starts_with("Requests wait"), "once where it is the same");
+    }
+
+    #[test]
+    fn an_engine_that_is_down_is_told_and_judged_by_nothing_else() {
+        let fill = |s: u32, engine, batch: &mut Batch| {
+            let of = Subject::Engine(engine);
+            batch.push(of, Metric::Preemptions, f64::from(s));
+            batch.push(of, Metric::RequestsWaiting, 5.0);
+            for (metric, tokens) in
+                [(Metric::KvPoolTokens, 9000.0), (Metric::KvHeldTokens, 8000.0), (Metric::KvLiveTokens, 100.0)]
+            {
+                batch.push(of, metric, tokens);
+            }
+        };
+        let lines = |id, state: &SourceState| {
+            judge(id, &two(["vllm", "vllm"], state.clone(), fill)).map(|signal| (signal.level, signal.evidence))
+        };
+        let (all, one) = (lines("preemptions", &SourceState::Ok).unwrap(), "dummy-8b :8000: 1.00 a second");
+        assert_eq!(all, (Level::Act, vec![one.to_owned(), one.replace("8000", "8001")]), "no KV figure, no word of it");
+        for (state, cause) in [
+            (SourceState::Failed("connection refused".into()), "its process"),
+            (SourceState::Unauthorized("wants a key (HTTP 401)".into()), "--engine-auth"),
+            (SourceState::Stalled("no answer in 2 s".into()), "overloaded"),
+        ] {
+            let down = judge("down", &two(["vllm", "vllm"], state.clone(), fill)).unwrap();
+            assert_eq!(down.level, Level::Act);
+            assert_eq!(
+                down.evidence,
+                [format!("dummy-8b :8001: {}", state.why()), "dummy-8b :8000: answers".to_owned()]
+            );
+            assert!(down.advice.contains(cause), "{down:?}");
+            for id in ["preemptions", "queue", "kv_waste"] {
+                let (_, evidence) = lines(id, &state).unwrap();
+                assert!(evidence.len() == 1 && evidence[0].starts_with("dummy-8b :8000: "), "{id}: {evidence:?}");
+            }
+        }
+        assert_eq!(lines("down", &SourceState::Starting).unwrap().1.len(), 1, "not asked yet");
+        assert_eq!(lines("down", &SourceState::Degraded("late".into())).unwrap().0, Level::Ok);
     }
 
     #[test]
@@ -294,10 +443,7 @@ mod tests {
             }
         });
         let signal = judge("throttled", &store).unwrap();
-        assert_eq!(
-            signal.evidence,
-            ["GPU 1: HW thermal 50 % of the time, SM clock … of … MHz", "GPU 0: not throttled"]
-        );
+        assert_eq!(signal.evidence, ["GPU 1: HW thermal 50 % of the time", "GPU 0: not throttled"]);
         assert_eq!(signal.level, Level::Act);
     }
 }

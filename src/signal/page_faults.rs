@@ -50,5 +50,5 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
         Level::Ok
     };
     let evidence = format!("major faults: {mean:.1} a second, peak {peak:.0}, in the last {n} s");
-    vec![Finding { level, evidence, advice: Cow::Borrowed(ADVICE) }]
+    vec![Finding { level, label: String::new(), evidence, advice: Cow::Borrowed(ADVICE) }]
 }

@@ -8,7 +8,7 @@ use crate::engine::Setting;
 use crate::model::{Metric, Subject};
 use crate::store::{Data, Window};
 
-use super::{Detector, Finding, Level, engine_label, figure, flag};
+use super::{Detector, Finding, Level, engine_label, engines, flag, part};
 
 pub(super) const DETECTOR: Detector = Detector {
     id: "preemptions",
@@ -25,9 +25,10 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
         let rate = data.mean(subject, Metric::Preemptions, window).value()?;
         let label = engine_label(data, engine, window.end);
         if rate <= 0.0 {
-            return Some(Finding { level: Level::Ok, evidence: format!("{label}none"), advice: Cow::Borrowed("") });
+            return Some(Finding { level: Level::Ok, label, evidence: "none".to_owned(), advice: Cow::Borrowed("") });
         }
-        let kv = figure(data.latest(subject, Metric::KvUsage, window.end).reading);
+        let kv = data.latest(subject, Metric::KvUsage, window.end).reading;
+        let kv = part(kv, |usage| format!("; KV {usage:.0} %"));
         let flag = |setting| flag(data, engine, window.end, setting);
         let (running, memory, kind) = (flag(Setting::Running), flag(Setting::KvMemory), flag(Setting::KvType));
         let advice = format!(
@@ -36,7 +37,7 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
         );
         let advice = Cow::Owned(advice);
         let level = if rate >= CONSTANT { Level::Act } else { Level::Watch };
-        Some(Finding { level, evidence: format!("{label}{rate:.2} a second; KV {kv} %"), advice })
+        Some(Finding { level, label, evidence: format!("{rate:.2} a second{kv}"), advice })
     };
-    data.engines().filter_map(of_engine).collect()
+    engines(data, window.end).filter_map(of_engine).collect()
 }

@@ -5,21 +5,26 @@
 
 use std::borrow::Cow;
 
-use crate::derive::queue::{Drain, queue};
+use crate::derive::kv::Layout;
+use crate::derive::queue::{Drain, Queue, queue};
 use crate::engine::Setting;
 use crate::model::{Metric, Reading, Subject};
-use crate::store::{Bin, Data, Window};
+use crate::store::{Data, Window};
 
-use super::{Detector, Finding, Level, engine_label, figure, flag};
+use super::{Detector, Finding, Level, engine_label, engines, flag, part};
 
 pub(super) const DETECTOR: Detector = Detector {
     id: "queue",
-    help: "Requests waiting to be scheduled. Watch when some wait; act when they wait for most of the window and still do.",
+    help: "Requests waiting to be scheduled, over at least 10 s. Watch when some wait; act when they wait for most of the \
+           time that was scraped and still do.",
     judge,
 };
 
-const COLUMNS: usize = 30;
-/// Share of the window from which a queue is no passing burst.
+/// A shorter window holds too few scrapes to tell a burst from a queue, ms …
+const LEAST_MS: u64 = 10_000;
+/// … and so does less measured time than this, ms.
+const ENOUGH_MS: u64 = 5000;
+/// Share of the measured time from which a queue is no passing burst.
 const LASTING: f64 = 0.8;
 /// KV usage from which the pool is what requests wait for.
 const KV_FULL: f64 = 85.0;
@@ -27,47 +32,61 @@ const KV_FULL: f64 = 85.0;
 const PASSING: &str = "Bursts wait for a step or two: no harm while the tail of TTFT is fine.";
 
 fn judge(data: &Data, window: Window) -> Vec<Finding> {
-    data.engines().filter_map(|engine| of_engine(data, engine, window)).collect()
+    let window = Window::last(window.end, window.ms().max(LEAST_MS));
+    engines(data, window.end).filter_map(|engine| of_engine(data, engine, window)).collect()
 }
 
 fn of_engine(data: &Data, engine: u8, window: Window) -> Option<Finding> {
     let subject = Subject::Engine(engine);
     let waiting = data.latest(subject, Metric::RequestsWaiting, window.end).reading.value()?;
-    let mut columns = [Bin::default(); COLUMNS];
-    data.fill(subject, Metric::RequestsWaiting, window, &mut columns);
-    let measured = columns.iter().filter_map(Bin::mean);
-    let (seen, queued) = measured.fold((0, 0), |(n, queued), mean| (n + 1, queued + usize::from(mean > 0.0)));
-    let share = if seen == 0 { 0.0 } else { queued as f64 / f64::from(seen) };
+    let time = data.series(subject, Metric::RequestsWaiting)?.above_zero(window);
     let label = engine_label(data, engine, window.end);
-    if waiting == 0.0 && queued == 0 {
-        return Some(Finding { level: Level::Ok, evidence: format!("{label}nobody waits"), advice: Cow::Borrowed("") });
+    if waiting == 0.0 && time.above_ms == 0 {
+        return Some(Finding {
+            level: Level::Ok,
+            label,
+            evidence: "nobody waits".to_owned(),
+            advice: Cow::Borrowed(""),
+        });
     }
     let queue = queue(data, engine, window);
-    let running = figure(queue.running);
-    let cap = queue.running_cap.value().map_or_else(String::new, |cap| format!(" of {cap:.0}"));
     let kv = data.latest(subject, Metric::KvUsage, window.end).reading;
-    let evidence = format!(
-        "{label}{waiting:.0} wait, {running}{cap} run{}; some waited in {:.0} % of the window; KV {} %",
-        drains(queue.drain),
-        share * 100.0,
-        figure(kv)
-    );
-    let full = matches!(kv, Reading::Value(usage) if usage >= KV_FULL);
-    let lasts = waiting > 0.0 && share >= LASTING;
-    let at_cap = queue.running.value().zip(queue.running_cap.value()).is_some_and(|(running, cap)| running >= cap);
-    let limit = if full {
-        Limit::Memory
-    } else if at_cap {
-        Limit::Running
-    } else {
-        Limit::Unknown
-    };
+    let running = part(queue.running, |running| {
+        let cap = part(queue.running_cap, |cap| format!(" of {cap:.0}"));
+        format!(", {running:.0}{cap} run")
+    });
+    let share = time.share().map_or_else(String::new, |share| {
+        format!("; some waited in {:.0} % of the {} scraped", share * 100.0, seconds(time.measured_ms))
+    });
+    let kv_words = part(kv, |usage| format!("; KV {usage:.0} %"));
+    let evidence = format!("{waiting:.0} wait{running}{}{share}{kv_words}", drains(queue.drain));
+    let lasts = waiting > 0.0 && time.measured_ms >= ENOUGH_MS && time.share().is_some_and(|share| share >= LASTING);
     let (level, advice) = if lasts {
+        let limit = limit(&queue, Layout::of(data, engine, window.end), kv);
         (Level::Act, lasting(limit, |setting| flag(data, engine, window.end, setting)).into())
     } else {
         (Level::Watch, Cow::Borrowed(PASSING))
     };
-    Some(Finding { level, evidence, advice })
+    Some(Finding { level, label, evidence, advice })
+}
+
+/// "60 s" or "15 min".
+fn seconds(ms: u64) -> String {
+    let seconds = (ms + 500) / 1000;
+    if seconds < 300 { format!("{seconds} s") } else { format!("{} min", (seconds + 30) / 60) }
+}
+
+/// What the engine's figures say it is that requests wait for.
+fn limit(queue: &Queue, layout: Option<Layout>, kv: Reading) -> Limit {
+    let at_cap = queue.running.value().zip(queue.running_cap.value()).is_some_and(|(running, cap)| running >= cap);
+    // Who has a slot has its memory too: with slots nobody waits for blocks.
+    let blocks = !matches!(layout, Some(Layout::Slots | Layout::Unified));
+    match kv {
+        _ if at_cap => Limit::Running,
+        Reading::Value(usage) if blocks && usage >= KV_FULL => Limit::Memory,
+        Reading::Value(_) if blocks => Limit::NotMemory,
+        _ => Limit::Unknown,
+    }
 }
 
 /// ", drains in 20 s".
@@ -87,7 +106,9 @@ enum Limit {
     Memory,
     /// As many run as the engine allows.
     Running,
-    /// Neither, or the limit is not known.
+    /// Neither, as far as is known: KV blocks are free.
+    NotMemory,
+    /// Not known.
     Unknown,
 }
 
@@ -106,9 +127,12 @@ fn lasting(limit: Limit, flag: impl Fn(Setting) -> String) -> String {
             "As many run as the engine allows: raise the limit on running requests{running} as long as memory and the \
              latency of each allow it, or add a replica."
         ),
-        Limit::Unknown => format!(
-            "Requests wait although KV blocks are free: the limit on running requests{running} or on tokens a step{step} \
-             holds them back, or the engine is at its compute ceiling."
-        ),
+        Limit::NotMemory | Limit::Unknown => {
+            let although = if matches!(limit, Limit::NotMemory) { " although KV blocks are free" } else { "" };
+            format!(
+                "Requests wait{although}: the limit on running requests{running} or on tokens a step{step} holds them \
+                 back, or the engine is at its compute ceiling."
+            )
+        }
     }
 }

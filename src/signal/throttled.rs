@@ -9,7 +9,7 @@ use crate::derive::wall::{HELD_CLOCK, HELD_MS};
 use crate::model::{Metric, Subject};
 use crate::store::{Data, Window};
 
-use super::{Detector, Finding, Level, figure, gpu_label};
+use super::{Detector, Finding, Level, gpu_label, part};
 
 pub(super) const DETECTOR: Detector = Detector {
     id: "throttled",
@@ -33,9 +33,10 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
 fn of_gpu(data: &Data, gpu: u8, window: Window) -> Option<Finding> {
     let throttled = Throttled::over(data, gpu, window);
     throttled.at_least().value()?;
+    let label = gpu_label(data, gpu);
     let Some((reason, share)) = throttled.dominant().filter(|held| held.1 >= NOTABLE) else {
-        let evidence = format!("{}not throttled", gpu_label(data, gpu));
-        return Some(Finding { level: Level::Ok, evidence, advice: Cow::Borrowed("") });
+        let evidence = "not throttled".to_owned();
+        return Some(Finding { level: Level::Ok, label, evidence, advice: Cow::Borrowed("") });
     };
     let clock = data.mean(Subject::Gpu(gpu), Metric::SmClock, window);
     let max = data.latest(Subject::Gpu(gpu), Metric::SmClockMax, window.end).reading;
@@ -43,11 +44,12 @@ fn of_gpu(data: &Data, gpu: u8, window: Window) -> Option<Finding> {
     let advice = advice(reason);
     let slow = share * 1000.0 >= HELD_MS && clock_share.is_some_and(|share| share <= HELD_CLOCK);
     let level = if slow || advice != POWER { Level::Act } else { Level::Watch };
-    let label = gpu_label(data, gpu);
-    let percent = share * 100.0;
-    let evidence =
-        format!("{label}{} {percent:.0} % of the time, SM clock {} of {} MHz", reason.word, figure(clock), figure(max));
-    Some(Finding { level, evidence, advice: advice.into() })
+    let clock = part(clock, |clock| {
+        let of_max = part(max, |max| format!(" of {max:.0}"));
+        format!(", SM clock {clock:.0}{of_max} MHz")
+    });
+    let evidence = format!("{} {:.0} % of the time{clock}", reason.word, share * 100.0);
+    Some(Finding { level, label, evidence, advice: advice.into() })
 }
 
 const fn advice(reason: &Reason) -> &'static str {

@@ -5,7 +5,7 @@
 use crate::derive::wall::{Evidence, WINDOW_MS, Wall};
 use crate::store::{Data, Window};
 
-use super::{Detector, Finding, Level, gpu_label};
+use super::{Detector, Finding, Level, engines, gpu_label};
 
 pub(super) const DETECTOR: Detector = Detector {
     id: "wall",
@@ -16,9 +16,8 @@ pub(super) const DETECTOR: Detector = Detector {
 fn judge(data: &Data, window: Window) -> Vec<Finding> {
     // Shorter windows catch prefill or decode alone and swing between the two.
     let window = Window::last(window.end, window.ms().max(WINDOW_MS));
-    let mut engines = data.engines();
     // With several engines nothing says which one uses which GPU.
-    let engine = engines.next().filter(|_| engines.next().is_none());
+    let engine = engines(data, window.end).next().filter(|_| data.engines().count() == 1);
     let of_gpu = |gpu| {
         let evidence = Evidence::over(data, gpu, engine, window);
         let (level, advice) = match evidence.wall() {
@@ -29,8 +28,8 @@ fn judge(data: &Data, window: Window) -> Vec<Finding> {
             Wall::Heat => (Level::Act, HEAT),
         };
         let seconds = window.ms() / 1000;
-        let evidence = format!("{}{evidence}, over {seconds} s", gpu_label(data, gpu));
-        Some(Finding { level, evidence, advice: advice.into() })
+        let evidence = format!("{evidence}, over {seconds} s");
+        Some(Finding { level, label: gpu_label(data, gpu), evidence, advice: advice.into() })
     };
     data.gpus().filter_map(of_gpu).collect()
 }

@@ -5,6 +5,7 @@
 //! period; a reset or a missed reading leaves a gap and takes a new baseline.
 
 mod peak;
+mod share;
 mod total;
 
 use std::collections::VecDeque;

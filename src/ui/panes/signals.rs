@@ -9,7 +9,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use crate::signal::{self, Level, Signal};
+use crate::signal::{self, Level, SIGNALS, Signal};
 use crate::store::{Data, Window};
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::{put, put_wrapped, wrapped_rows};
@@ -104,8 +104,14 @@ impl Signals {
                 let _ = write!(self.title, "{between}{verb}{space}{}", Spaced(signal.id));
             }
         }
-        if self.title.is_empty() {
+        if !self.title.is_empty() {
+            return;
+        }
+        let (judged, all) = (self.judged.len(), SIGNALS.len());
+        if judged == all {
             self.title.push_str("all is well");
+        } else {
+            let _ = write!(self.title, "{judged} of {all} judged: nothing to act on");
         }
     }
 }
@@ -171,5 +177,31 @@ const fn mark(theme: Theme, level: Level) -> char {
         (Level::Act, false) => '!',
         (Level::Watch, false) => '*',
         (Level::Ok, false) => '.',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_is_well_is_said_only_where_all_was_judged() {
+        let title = |count: usize, level| {
+            let of = |(i, detector): (usize, &signal::Detector)| Signal {
+                id: detector.id,
+                level: if i == 0 { level } else { Level::Ok },
+                evidence: Vec::new(),
+                advice: "".into(),
+            };
+            let judged = SIGNALS.iter().take(count).enumerate().map(of).collect();
+            let mut pane = Signals { judged, ..Signals::default() };
+            pane.word_title();
+            pane.title
+        };
+        let all = SIGNALS.len();
+        assert_eq!(title(all, Level::Ok), "all is well");
+        assert_eq!(title(3, Level::Ok), format!("3 of {all} judged: nothing to act on"));
+        assert_eq!(title(3, Level::Act), "act on down");
+        assert_eq!(title(0, Level::Ok), "nothing to judge from yet");
     }
 }
