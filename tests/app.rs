@@ -312,9 +312,10 @@ fn the_cursor_belongs_to_the_map_in_focus() {
     rig.lacks("running:");
     let place = warptop::ui::panes::PANES.iter().position(|pane| pane.id == "concurrency").unwrap() + 1;
     rig.type_keys(&place.to_string());
-    rig.shows(&["UTC, ", "running: ", "; mixed 0", "counted when a request ends"]);
-    rig.press(&[Key::Down; 8]);
+    rig.press(&[Key::Up; 40]);
     rig.press(&[Key::Right; 60]);
+    rig.shows(&["UTC, ", "running: ", "; mixed 0", "counted when a request ends"]);
+    rig.press(&[Key::Down; 40]);
     rig.press(&[Key::Up, Key::Up]);
     rig.shows(&["3–4 running: P9"]);
 }
