@@ -245,6 +245,18 @@ fn dirt_in_a_body_costs_only_its_own_lines() {
 }
 
 #[test]
+fn impossible_values_are_told_and_not_shown() {
+    let body = b"vllm:num_requests_running{engine=\"0\"} -5\nvllm:num_requests_waiting{engine=\"0\"} 1e30\n\
+        vllm:kv_cache_usage_perc{engine=\"0\"} 1.7\nvllm:num_preemptions_total{engine=\"0\"} 3\n";
+    let words = "/metrics: 3 values are impossible; the rest is used";
+    let session = check(&Server::raw(text(body)), (Is::Degraded, words));
+    let data = session.store.read();
+    for metric in [Metric::RequestsRunning, Metric::RequestsWaiting, Metric::KvUsage] {
+        assert_eq!(last(&data, metric), Reading::Missing(Why::Failed), "{metric:?}");
+    }
+}
+
+#[test]
 fn an_answer_that_promised_less_than_it_sent_is_cut_and_told() {
     // The number at the cut would read as another one.
     let end = BODY.len() - 12;

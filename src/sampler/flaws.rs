@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::engine::promtext::{Exposition, Sample};
-use crate::model::{Batch, Reading, Why};
+use crate::model::{Batch, Reading, Sample as Value, Unit, Why};
 
 /// The lines of an answer that are complete, and whether one was not. The text format ends every line;
 /// JSON has no lines.
@@ -31,6 +31,8 @@ pub(super) struct Flaws {
     pub(super) doubled: usize,
     /// Values that are NaN or infinite where a number is needed.
     pub(super) no_numbers: usize,
+    /// Values that no engine can have.
+    pub(super) impossible: usize,
 }
 
 impl Flaws {
@@ -46,6 +48,17 @@ impl Flaws {
         self.no_numbers = if lost { bodies.map(|body| body.samples().filter(no_number).count()).sum() } else { 0 };
     }
 
+    /// Counts values that cannot be true, and takes them out: a level or total below 0, a share above all, more
+    /// requests or tokens than any engine has.
+    pub(super) fn look_for_impossible(&mut self, batch: &mut Batch) {
+        self.impossible = 0;
+        for sample in &mut batch.samples {
+            let Reading::Value(value) = sample.reading else { continue };
+            sample.reading = possible(sample, value).map_or(Reading::Missing(Why::Failed), Reading::Value);
+            self.impossible += usize::from(sample.reading.value().is_none());
+        }
+    }
+
     /// What to say of the answer to `path`; nothing when it is as it should be.
     pub(super) fn words(&self, path: &str) -> Option<String> {
         let counts = [
@@ -57,6 +70,7 @@ impl Flaws {
                 "series come twice, the greater value is used",
             ),
             (self.no_numbers, "value is NaN or infinite", "values are NaN or infinite"),
+            (self.impossible, "value is impossible", "values are impossible"),
         ];
         let parts: Vec<String> = counts
             .iter()
@@ -64,6 +78,19 @@ impl Flaws {
             .map(|(n, one, many)| format!("{n} {}", if *n == 1 { one } else { many }))
             .collect();
         if parts.is_empty() { None } else { Some(format!("{path}: {}; the rest is used", parts.join("; "))) }
+    }
+}
+
+/// The value as far as it can be true. A share that was rounded up is all of it.
+fn possible(of: &Value, value: f64) -> Option<f64> {
+    const ROUNDED_PCT: f64 = 100.5;
+    const MOST: f64 = 1e15;
+    match of.metric.unit() {
+        _ if value < 0.0 => None,
+        Unit::Percent if value > ROUNDED_PCT => None,
+        Unit::Percent => Some(value.min(100.0)),
+        Unit::Requests | Unit::Tokens if value > MOST => None,
+        _ => Some(value),
     }
 }
 
@@ -127,5 +154,35 @@ mod tests {
         flaws.lines = 1;
         let words = "/metrics: 1 line cannot be read; 2 values are NaN or infinite; the rest is used";
         assert_eq!(flaws.words("/metrics").as_deref(), Some(words));
+    }
+
+    #[test]
+    fn what_cannot_be_true_is_taken_out_and_counted() {
+        let cases = [
+            (Metric::RequestsRunning, -5.0, None),
+            (Metric::RequestsRunning, 0.0, Some(0.0)),
+            (Metric::RequestsWaiting, 1e30, None),
+            (Metric::KvUsage, 170.0, None),
+            (Metric::KvUsage, 100.4, Some(100.0)),
+            (Metric::KvUsage, 99.9, Some(99.9)),
+            (Metric::GenerationTokens, -1.0, None),
+            (Metric::GenerationTokens, 1e15, Some(1e15)),
+            (Metric::ModelBytes, 1e16, Some(1e16)),
+        ];
+        let mut batch = Batch::new(SourceId::Engine(0), Time(0), 1000);
+        cases.iter().for_each(|&(metric, value, _)| batch.push(Subject::Engine(0), metric, value));
+        batch.push(Subject::Engine(0), Metric::RequestsCap, Reading::Missing(Why::NotYet));
+        let mut flaws = Flaws::default();
+        flaws.look_for_impossible(&mut batch);
+        for ((metric, value, possible), sample) in cases.iter().zip(&batch.samples) {
+            assert_eq!(sample.reading.value(), *possible, "{metric:?} {value}");
+        }
+        assert_eq!(batch.samples[0].reading, Reading::Missing(Why::Failed));
+        assert_eq!(batch.samples[cases.len()].reading, Reading::Missing(Why::NotYet));
+        let words = "/metrics: 4 values are impossible; the rest is used";
+        assert_eq!(flaws.words("/metrics").as_deref(), Some(words));
+        batch.samples.clear();
+        flaws.look_for_impossible(&mut batch);
+        assert_eq!(flaws.words("/metrics"), None);
     }
 }

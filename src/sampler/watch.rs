@@ -256,6 +256,7 @@ impl Watch {
         let news: Vec<_> = self.extras.samples.iter().filter(|s| !said(&self.batch, s.metric)).copied().collect();
         self.batch.samples.extend(news);
         self.batch.facts.extend_from_slice(&self.extras.facts);
+        self.flaws.look_for_impossible(&mut self.batch);
         let words = self.flaws.words(found.path);
         let ok = words.is_none();
         if let Some(words) = words {
