@@ -138,6 +138,24 @@ fn several_engines_are_listed_and_a_key_goes_from_one_to_the_next() {
 }
 
 #[test]
+fn the_header_of_a_dead_engine_says_since_when() {
+    let mut rig = Rig::new(120, 35);
+    rig.serve(64.0, 3.0);
+    rig.beside(0, "vllm :8000", 2.0, SourceState::Failed("nothing listens there".into()));
+    rig.pass(9000);
+    let header = rig.rows()[0].clone();
+    assert!(header.contains("down for 9.0 s") && !header.contains("failed") && !header.contains("wait"), "{header}");
+}
+
+#[test]
+fn the_header_leaves_out_a_count_that_was_lost() {
+    let mut rig = Rig::new(120, 35);
+    rig.serve(f64::NAN, 3.0);
+    let header = rig.rows()[0].clone();
+    assert!(header.contains("– run  3 wait"), "{header}");
+}
+
+#[test]
 fn the_header_says_what_runs_where_and_how_old_it_is() {
     for (columns, rows) in [(120, 35), (80, 24)] {
         let mut rig = Rig::new(columns, rows);

@@ -16,7 +16,7 @@ use crate::store::{Data, HistogramWindow, Window};
 
 pub use frame::{draw_frame, draw_tabs};
 use line::{GAP, Line};
-use words::{Ago, Latency, Port, Position};
+use words::{Ago, Count, Down, Latency, Port, Position};
 
 use super::text::{put, put_wrapped, width, wrapped_rows};
 use super::theme::{Role, Theme};
@@ -124,7 +124,12 @@ impl Chrome {
         if !kind.ends_with(Port(url).text()) {
             line.add("", Role::Dim, 5, format_args!("{}", Port(url)));
         }
-        let latest = |metric| Number(data.latest(engine, metric, app.view.end).reading);
+        let source = data.source(SourceId::Engine(app.view.engine));
+        if let Some((source, since)) = source.and_then(|source| Some((source, source.down_since(end)?))) {
+            line.add("", Role::Warn, 0, format_args!("{}", Down(source.state_at(end), end.since(since))));
+            return;
+        }
+        let latest = |metric| Count(data.latest(engine, metric, end).reading);
         let (running, waiting) = (latest(Metric::RequestsRunning), latest(Metric::RequestsWaiting));
         let queued = waiting.0.value().is_some_and(|n| n > 0.0);
         line.add("", Role::Text, 0, format_args!("{running} run"));
@@ -214,7 +219,7 @@ impl Chrome {
                 line.add(mark, Role::Warn, rank, format_args!("{name} down"));
                 continue;
             }
-            let latest = |metric| Number(data.latest(subject, metric, view.end).reading);
+            let latest = |metric| Count(data.latest(subject, metric, view.end).reading);
             let (running, waiting) = (latest(Metric::RequestsRunning), latest(Metric::RequestsWaiting));
             let speed = Number(data.mean(subject, Metric::GenerationTokens, view.recent()));
             let queued = waiting.0.value().is_some_and(|n| n > 0.0);

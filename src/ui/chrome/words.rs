@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Display};
 
-use crate::model::Metric;
+use crate::model::{Metric, Reading, SourceState, Why};
+use crate::ui::units::Number;
 
 /// The port of a URL as ":8000", or its end when there is none.
 pub(super) struct Port<'a>(pub(super) &'a str);
@@ -31,6 +32,31 @@ impl Display for Ago {
             ms if ms < 9_950 => write!(f, "{:.1} s", ms as f64 / 1000.0),
             ms if ms < 120_000 => write!(f, "{} s", ms / 1000),
             ms => write!(f, "{} min", ms / 60_000),
+        }
+    }
+}
+
+/// Why an engine gives no figures, and for how long, ms: "down for 9.0 s".
+pub(super) struct Down<'a>(pub(super) &'a SourceState, pub(super) u64);
+
+impl Display for Down<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            SourceState::Unauthorized(_) => f.write_str("needs a key"),
+            SourceState::Stalled(_) => write!(f, "late for {}", Ago(self.1)),
+            _ => write!(f, "down for {}", Ago(self.1)),
+        }
+    }
+}
+
+/// A count of an engine that answers: a lost one is a dash, since the notice says what is wrong with the answer.
+pub(super) struct Count(pub(super) Reading);
+
+impl Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Reading::Missing(Why::Failed) => f.write_str("–"),
+            reading => Number(reading).fmt(f),
         }
     }
 }
@@ -77,6 +103,11 @@ mod tests {
         assert_eq!(Port("http://localhost:9000/v1").to_string(), ":9000");
         assert_eq!(Port("https://gpu7.example:8000").to_string(), "gpu7.example:8000");
         assert_eq!([Ago(240), Ago(75_900), Ago(600_000)].map(|a| a.to_string()), ["0.2 s", "75 s", "10 min"]);
+        let states = [SourceState::Failed, SourceState::Unauthorized, SourceState::Stalled].map(|of| of("x".into()));
+        let down = states.each_ref().map(|state| Down(state, 9000).to_string());
+        assert_eq!(down, ["down for 9.0 s", "needs a key", "late for 9.0 s"]);
+        let counts = [Reading::Value(3.0), Reading::Missing(Why::Failed), Reading::Missing(Why::Unsupported)];
+        assert_eq!(counts.map(|count| Count(count).to_string()), ["3", "–", "n/a"]);
         assert_eq!([Position(52_900), Position(3_723_000)].map(|p| p.to_string()), ["0:52", "1:02:03"]);
     }
 }

@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use crate::app::View;
 use crate::derive::energy::NoEnergy;
 use crate::engine;
-use crate::model::{FactKey, Metric, SourceId, SourceState, Subject, Time, Why};
+use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
 use crate::store::Data;
 use crate::ui::text::{put_wrapped, width, wrapped_rows};
 use crate::ui::theme::{Role, Theme};
@@ -80,14 +80,21 @@ impl Display for Exporter {
     }
 }
 
-/// What a missing value of an engine means, in words.
+/// What a missing value of an engine that answers means, in words; [`engine`] says what is wrong with one that does not.
 pub(super) const fn words(why: Why) -> &'static str {
     match why {
         Why::Unsupported => "not exposed by this engine",
         Why::NotPermitted => "not permitted",
         Why::Stale => "no fresh scrape",
-        Why::Failed => "the scrape failed",
+        Why::Failed => "no number in the answer",
         Why::NotYet => "nothing read yet",
+    }
+}
+
+/// Readings of an engine that does not answer: there was no answer that could have lacked a number.
+pub(super) fn unanswered(readings: [&mut Reading; 4]) {
+    for reading in readings.into_iter().filter(|reading| **reading == Reading::Missing(Why::Failed)) {
+        *reading = Reading::Missing(Why::Stale);
     }
 }
 

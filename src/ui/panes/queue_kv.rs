@@ -143,7 +143,7 @@ impl Pane for QueueKv {
         self.most_preempted = most(Metric::Preemptions);
         let rate = |metric, window| rate(data, view.engine, metric, window);
         let present = Window::last(view.end, PREEMPTIONS_MS);
-        let now = Now {
+        let mut now = Now {
             queue: present_queue(data, view.engine, window, present),
             preemptions: rate(Metric::Preemptions, present),
             prompt: rate(Metric::PromptTokens, view.recent()),
@@ -152,13 +152,17 @@ impl Pane for QueueKv {
             lora: lora(data, view.engine, view.end),
             kv: kv(data, view.engine, window, &mut self.buffers),
         };
+        notice::engine(data, view, &mut self.notice);
+        if !self.notice.is_empty() {
+            let Now { queue, generated, kv, .. } = &mut now;
+            notice::unanswered([&mut queue.running, &mut queue.waiting, generated, &mut kv.usage_pct]);
+        }
         self.names.read(data, view);
         let mut flow = Flow::count(area.width);
         below::write(&mut flow, *context.theme, &now, &self.names, view.end);
         self.rows_below = flow.rows();
         self.now = Some(now);
         self.end = Some(TimeEnd::of(view, data.oldest()));
-        notice::engine(data, view, &mut self.notice);
         self.word_title(&now);
     }
 
@@ -207,6 +211,10 @@ impl QueueKv {
         let title = &mut self.title;
         let (Reading::Value(running), Reading::Value(waiting)) = (now.queue.running, now.queue.waiting) else {
             let running = now.queue.running.why();
+            if !self.notice.is_empty() && running != Some(Why::NotYet) {
+                let _ = write!(title, "queue: {}", self.notice);
+                return;
+            }
             let why = running.or(now.queue.waiting.why());
             let metric = if running.is_some() { Metric::RequestsRunning } else { Metric::RequestsWaiting };
             // Writing to a String never fails.

@@ -194,3 +194,30 @@ fn every_size_is_drawn() {
         }
     }
 }
+
+#[test]
+fn an_engine_that_wants_a_key_and_one_number_that_is_lost_have_words_of_their_own() {
+    let read_until_now = || {
+        let store = Store::new(Retention::HOUR);
+        (0..10).for_each(|i| store.push(&scrape(i, &[])));
+        store
+    };
+    let lost = read_until_now();
+    let mut batch = scrape(10, &[Metric::RequestsRunning]);
+    batch.push(Subject::Engine(0), Metric::RequestsRunning, f64::NAN);
+    lost.push(&batch);
+    let (title, _) = drawn(&lost, (100, 22), Theme::FULL);
+    assert_eq!(title, "queue: no number in the answer");
+    let refused = read_until_now();
+    let mut batch = Batch::new(SourceId::Engine(0), Time(110_000), 3500);
+    batch.fact(Subject::Engine(0), FactKey::Url, "http://h:8000");
+    batch.state = Some(SourceState::Unauthorized("present, needs a key (HTTP 401)".into()));
+    refused.push(&batch);
+    let (title, rows) = drawn(&refused, (100, 22), Theme::FULL);
+    assert_eq!(title, "queue: present, needs a key (HTTP 401)");
+    assert_eq!(rows[0], "█ running: no fresh scrape  ─ waiting: no fresh scrape");
+    let never = Store::new(Retention::HOUR);
+    never.push(&batch);
+    let (title, _) = drawn(&never, (100, 22), Theme::FULL);
+    assert_eq!(title, "queue: present, needs a key (HTTP 401)", "it is not known what it exposes");
+}
