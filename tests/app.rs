@@ -197,7 +197,7 @@ fn a_source_that_fails_says_so_and_the_rest_goes_on() {
     failed.state = Some(SourceState::Failed("http://127.0.0.1:8000: connection refused; is the server up?".into()));
     rig.pass(1000);
     rig.store.push(&failed);
-    rig.shows(&["connection refused; is the server up?", "failed run", "H200", "live 1.0 s ago"]);
+    rig.shows(&["connection refused; is the server up?", "down for 1.0 s", "H200", "live 1.0 s ago"]);
     rig.serve(3.0, 0.0);
     rig.lacks("connection refused");
 }

@@ -41,10 +41,12 @@ impl Source {
         self.states.iter().rev().find(|(t, _)| *t <= at).map_or(&SourceState::Starting, |(_, state)| state)
     }
 
-    /// Since when it has given nothing, whatever the reasons; `None` while it is not down.
+    /// Since when it has given nothing, whatever the reasons: its last good reading, or its first bad one where that
+    /// is not kept; `None` while it is not down.
     pub fn down_since(&self, at: Time) -> Option<Time> {
         let before = self.states.iter().rev().filter(|(t, _)| *t <= at);
-        before.take_while(|(_, state)| state.is_down()).last().map(|(t, _)| *t)
+        let first = before.take_while(|(_, state)| state.is_down()).last()?.0;
+        Some(self.last_read(first - 1).unwrap_or(first))
     }
 
     /// When it last read anything, at or before `at`.
@@ -82,7 +84,7 @@ mod tests {
         assert_eq!(source.last_read(Time(3500)), Some(Time(3000)));
         read(&mut source, 5000, 0, Some(SourceState::Failed("refused".into())));
         let since = [3999, 4000, 9000].map(|at| source.down_since(Time(at)));
-        assert_eq!(since, [None, Some(Time(4000)), Some(Time(4000))], "another reason is no new start");
+        assert_eq!(since, [None, Some(Time(3000)), Some(Time(3000))], "another reason is no new start");
         assert_eq!(source.last_read(Time(1999)), None);
     }
 
