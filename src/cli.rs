@@ -21,7 +21,7 @@ use crate::probe::link;
 use crate::recording::{Output, RecordError};
 use crate::runtime::{self, Fault, Inputs, Program, Session, SnapshotError};
 use crate::sampler::access::{Access, AuthFile, TOKEN_VARIABLE, Token};
-use crate::sampler::engines::Timing;
+use crate::sampler::engines::{Timing, wrong_url};
 use crate::sampler::replay::Input as Recorded;
 use crate::sampler::tls::Authorities;
 use crate::sampler::{GpuIds, Options};
@@ -71,7 +71,7 @@ enum Command {
     },
     /// Record this machine without a screen
     Record {
-        /// A new file, or - for a pipe: ssh gpu1 warptop record -o - | warptop replay -
+        /// A new file, packed with gzip whatever its name, or - for a pipe: ssh gpu1 warptop record -o - | warptop replay -
         #[arg(short, long, value_name = "FILE|-")]
         output: PathBuf,
         /// How long, e.g. 90s, 10min or 2h; until Ctrl-C when left out
@@ -176,6 +176,9 @@ impl Sources {
     fn options(&self) -> Result<Options, Failure> {
         let token = std::env::var_os(TOKEN_VARIABLE).unwrap_or_default();
         let token = Token::parse(&token.to_string_lossy()).map_err(|error| Failure::Usage(error.to_string()))?;
+        if let Some(words) = self.engines.iter().find_map(|url| wrong_url(url)) {
+            return Err(Failure::Usage(words));
+        }
         Ok(Options {
             engine_urls: self.engines.clone(),
             discover: !self.no_discover,

@@ -37,6 +37,22 @@ fn wrong_use_is_2_and_says_what_is_allowed() {
 }
 
 #[test]
+fn an_engine_url_that_cannot_be_asked_is_2_and_keeps_its_secrets() {
+    let words = "write --engine http://HOST:PORT";
+    for url in
+        ["ftp://x", "foo:bar", "", "8000", "http://", "ftp://ann:hunter2@x/?key=hunter2", "http://ann:hunter2@x:y"]
+    {
+        for command in [&["snapshot", "--json"][..], &["record", "-o", "x"], &["probe", "fake", "--yes"], &[]] {
+            let args = [command, &["--no-discover", "--engine", "127.0.0.1:1", "--engine", url]].concat();
+            let (code, stdout, stderr) = run(&args);
+            assert_eq!((code, stdout.as_str()), (2, ""), "{args:?}: {stderr}");
+            assert!(stderr.contains(words) && !stderr.contains("hunter2") && !stderr.contains("ann"), "{stderr}");
+        }
+    }
+    assert!(!std::path::Path::new("x").exists(), "nothing was begun");
+}
+
+#[test]
 fn a_recording_is_not_read_from_the_machine() {
     let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/recordings/demo.jsonl.gz");
     refused(&["--engine", "http://127.0.0.1:1", "demo"], 2, &["--engine", "leave it out"]);
@@ -87,7 +103,9 @@ fn a_snapshot_of_this_machine_says_what_is_missing() {
     let reading: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(reading["mode"], "live");
     assert!(reading["host"]["pgmajfault_per_s"].is_number(), "{reading}");
-    assert!(reading["missing"].as_array().unwrap().iter().any(|row| row["key"] == "engines"), "{reading}");
+    let row = reading["missing"].as_array().unwrap().iter().find(|row| row["key"] == "engines").unwrap();
+    let words = "no engine named, and the search is off (--no-discover)";
+    assert_eq!((&row["why"], &row["detail"]), (&"unsupported".into(), &words.into()), "it never looked");
 }
 
 #[test]

@@ -58,10 +58,16 @@ impl Default for Timing {
     }
 }
 
+/// What is wrong with the URL of an engine, in words that hold no secret; nothing where it can be asked.
+pub fn wrong_url(text: &str) -> Option<String> {
+    Endpoint::parse(text).err().map(|bad| format!("--engine '{}': {bad}", bad.shown))
+}
+
 /// Starts the thread `warptop-net` and returns. [`SAMPLER`] does this with the timing of its options.
 pub fn start(context: &Context, options: &Options, timing: Timing) {
     if options.engine_urls.is_empty() && !options.discover {
-        return;
+        let words = "no engine named, and the search is off (--no-discover)";
+        return thread::say(context, SourceId::Discovery, SourceState::Absent(words.into()));
     }
     let options = options.clone();
     thread::start(context, SourceId::Discovery, "warptop-net", move |context| {
