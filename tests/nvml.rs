@@ -202,7 +202,7 @@ fn everything_a_gpu_says_lands_in_the_store() {
     let data = run.store.read();
     assert_eq!(data.gpus().collect::<Vec<_>>(), [0, 1]);
     assert_eq!(data.fact(Subject::Gpu(0), FactKey::Name, data.newest()), Some("NVIDIA H200"));
-    assert_eq!(data.fact(Subject::Gpu(1), FactKey::Name, data.newest()), Some("NVIDIA [31mUnheard Of"));
+    assert_eq!(data.fact(Subject::Gpu(1), FactKey::Name, data.newest()), Some("NVIDIA Unheard Of"));
     assert_eq!(data.fact(Subject::Gpu(1), FactKey::Uuid, data.newest()), Some("GPU-fake-1"));
     assert_eq!(data.fact(Subject::Gpu(0), FactKey::ActivitySource, data.newest()), Some("gpm"));
     assert_eq!(data.fact(Subject::Gpu(0), FactKey::DramPeakSource, data.newest()), Some("datasheet"));

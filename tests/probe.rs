@@ -137,7 +137,7 @@ fn every_way_to_misbehave_has_its_code_and_its_words() {
         ("missing", 4, "refused", "libcuda.so.1 is not here: install the GPU driver"),
         ("panic", 1, "failed", "the probe broke off: Unable to dynamically load"),
         ("flood", 1, "failed", "more than 2000 lines in a second"),
-        ("garbage", 1, "failed", "what is no message: 'Segmentation fault [31m(core dumped)'"),
+        ("garbage", 1, "failed", "what is no message: 'Segmentation fault (core dumped)'"),
         ("line", 1, "failed", "a line of more than 256 KiB"),
         ("stranger", 1, "failed", "of another version or run"),
         ("exit", 1, "failed", "without a result (exit code 7: CUDA error: the GPU has fallen off the bus)"),

@@ -1,18 +1,23 @@
 //! Text from outside (process names, model names, server errors) made safe to draw.
 
+use std::str::Chars;
+
 use unicode_width::UnicodeWidthChar;
 
 /// Longest text kept from outside, in characters.
 pub const MAX_CHARS: usize = 256;
 
-/// Keeps what can be drawn: no control characters (C0, DEL, C1, so no escape sequence survives), no
-/// bidirectional overrides, nothing of zero width. Runs of white space become one space; at most
-/// [`MAX_CHARS`] characters stay.
+/// Keeps what can be drawn: no escape sequences, no control characters (C0, DEL, C1), no bidirectional overrides,
+/// nothing of zero width. Runs of white space become one space; at most [`MAX_CHARS`] characters stay.
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len().min(MAX_CHARS));
     let mut kept = 0;
     let mut space = false;
-    for c in text.chars() {
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        if pass_sequence(c, &mut rest) {
+            continue;
+        }
         if c.is_whitespace() {
             space = !out.is_empty();
             continue;
@@ -34,14 +39,78 @@ pub fn clean(text: &str) -> String {
     out
 }
 
+/// Goes past an escape sequence (ECMA-48) that begins with `c`, if it does. A string without its end is only
+/// the start of one: what follows it may be all there is to read.
+fn pass_sequence(c: char, rest: &mut Chars<'_>) -> bool {
+    let kind = match c {
+        '\u{1b}' => rest.clone().next().unwrap_or_default(),
+        '\u{80}'..='\u{9f}' => char::from_u32(u32::from(c) - 0x40).unwrap_or_default(),
+        _ => return false,
+    };
+    if c == '\u{1b}' && matches!(kind, ' '..='~') {
+        rest.next();
+    }
+    match kind {
+        '[' => {
+            pass_while(rest, |c| matches!(c, ' '..='?'));
+            pass_one(rest, |c| matches!(c, '@'..='~'));
+        }
+        ']' | 'P' | 'X' | '^' | '_' => pass_string(rest),
+        ' '..='/' => {
+            pass_while(rest, |c| matches!(c, ' '..='/'));
+            pass_one(rest, |c| matches!(c, '0'..='~'));
+        }
+        _ => {}
+    }
+    true
+}
+
+fn pass_one(rest: &mut Chars<'_>, is: impl Fn(char) -> bool) -> bool {
+    let found = rest.clone().next().is_some_and(is);
+    if found {
+        rest.next();
+    }
+    found
+}
+
+fn pass_while(rest: &mut Chars<'_>, is: impl Fn(char) -> bool) {
+    while pass_one(rest, &is) {}
+}
+
+/// Goes past a control string up to BEL, ST or the next ESC.
+fn pass_string(rest: &mut Chars<'_>) {
+    let mut ahead = rest.clone();
+    match ahead.find(|c| matches!(c, '\u{7}' | '\u{9c}' | '\u{1b}')) {
+        Some('\u{1b}') => {
+            pass_one(&mut ahead, |c| c == '\\');
+        }
+        Some(_) => {}
+        None => return,
+    }
+    *rest = ahead;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn escape_sequences_lose_their_power() {
-        assert_eq!(clean("\x1b]0;owned\x07name\x1b[31m"), "]0;ownedname[31m");
-        assert_eq!(clean("a\u{9b}31mb"), "a31mb");
+    fn escape_sequences_go_as_a_whole() {
+        let cases = [
+            ("\x1b]0;owned\x07name\x1b[31m", "name"),
+            ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+            ("ev\x1b[31mil", "evil"),
+            ("ev\x1b[38;5;1;1mil\x1b[0m", "evil"),
+            ("a\u{9b}31mb\u{9d}0;x\u{9c}c", "abc"),
+            ("a\x1b(Bb\x1b7c\x1bP1$r0m\x1b\\d", "abcd"),
+            ("\x1b]0;no end", "0;no end"),
+            ("a\x1b[3", "a"),
+            ("a\x1b[é b\x1b", "aé b"),
+            ("a [31m] b", "a [31m] b"),
+        ];
+        for (text, left) in cases {
+            assert_eq!(clean(text), left, "{text:?}");
+        }
         let bidi = ['\u{200e}', '\u{200f}', '\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}', '\u{61c}'];
         for c in bidi {
             assert_eq!(clean(&format!("evil{c}txt")), "eviltxt", "{c:?}");

@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(broken(&hello.replace("r1", "r2")), Broken::Stranger);
         assert_eq!(broken(&hello.replace(":1", ":2")), Broken::Stranger);
         let garbage = broken(&format!("{hello}Segm\u{1b}[31mentation fault\n"));
-        assert_eq!(garbage, Broken::Garbage("Segm[31mentation fault".to_owned()));
+        assert_eq!(garbage, Broken::Garbage("Segmentation fault".to_owned()));
         assert!(matches!(broken(&format!("{hello}\n")), Broken::Garbage(_)), "an empty line is no message");
         // JSON has no NaN: serde writes null for it, which is no number.
         let sample = Message::Sample(Sample { series: String::new(), unit: String::new(), value: f64::NAN });
@@ -381,6 +381,6 @@ mod tests {
     #[test]
     fn texts_are_cleaned() {
         let text = hello() + &line(&Message::Error(Failure::Failed("a\u{1b}]0;b\u{7}".to_owned())));
-        assert_eq!(heard(&[text.as_bytes()]).0[1], Message::Error(Failure::Failed("a]0;b".to_owned())));
+        assert_eq!(heard(&[text.as_bytes()]).0[1], Message::Error(Failure::Failed("a".to_owned())));
     }
 }

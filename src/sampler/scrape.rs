@@ -182,7 +182,7 @@ mod tests {
         let cases = [
             (r#"{"error":{"code":501,"message":"no metrics here","type":"x"}}"#, "no metrics here"),
             (r#"{"error":"no"}"#, "no"),
-            (r#"{"detail":"Not\u001b[31m Found"}"#, "Not[31m Found"),
+            (r#"{"detail":"Not\u001b[31m Found"}"#, "Not Found"),
             (r#"{"message":"gone"}"#, "gone"),
             (r#"{"detail":[1]}"#, r#"{"detail":[1]}"#),
             ("Loading \n model", "Loading model"),
