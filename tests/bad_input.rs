@@ -112,7 +112,7 @@ fn every_bad_answer_has_its_words() {
         ),
         (http("200 OK", "text/html; charset=utf-8", BODY.as_bytes()), Is::Failed, PAGE),
         (text(b"\r\n <!DOCTYPE html><p>hello"), Is::Failed, PAGE),
-        (http("500 Oops", "text/plain", b"boom \x1b[31m"), Is::Failed, "answers with HTTP 500: boom [31m"),
+        (http("500 Oops", "text/plain", b"boom \x1b[31m"), Is::Failed, "answers with HTTP 500: boom"),
         (http("500 Oops", "text/html", b"<p>boom"), Is::Failed, "answers with HTTP 500"),
         (http("500 Oops", "text/plain", &vec![b'x'; 10_000_000]), Is::Failed, concat!("answers with HTTP 500: ", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx")),
         (json("401 No", "{}"), Is::Unauthorized, "present, needs a key (HTTP 401): put it into WARPTOP_ENGINE_TOKEN or a file for --engine-auth"),
@@ -254,6 +254,14 @@ fn impossible_values_are_told_and_not_shown() {
     for metric in [Metric::RequestsRunning, Metric::RequestsWaiting, Metric::KvUsage] {
         assert_eq!(last(&data, metric), Reading::Missing(Why::Failed), "{metric:?}");
     }
+}
+
+#[test]
+fn a_second_engine_in_one_body_is_told() {
+    let body = format!("{BODY}sglang:num_running_reqs 2\n");
+    let words = "/metrics: also holds metrics of SGLang, which are not read";
+    let session = check(&Server::raw(text(body.as_bytes())), (Is::Degraded, words));
+    assert_eq!(last(&session.store.read(), Metric::RequestsRunning), Reading::Value(109.0));
 }
 
 #[test]

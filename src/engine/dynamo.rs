@@ -150,6 +150,10 @@ impl Adapter for Dynamo {
         path == METRICS && (super::holds(answer, FRONT.prefixes) || super::holds(answer, WORKER.prefixes))
     }
 
+    fn passes_on(&self) -> bool {
+        true
+    }
+
     fn translate(&self, answers: Answers<'_>, engine: u8, _: &mut Memory, batch: &mut Batch) -> usize {
         let subject = Subject::Engine(engine);
         let answer = answers.get(METRICS).unwrap_or_default();

@@ -330,7 +330,8 @@ impl Props {
             let name = if path { model.rsplit(['/', '\\']).next().unwrap_or(&model) } else { &model };
             batch.fact(subject, FactKey::Model, name);
         }
-        if let Some(version) = text(&self.build_info) {
+        // A build outside its repository does not know what it is: "b0-unknown".
+        if let Some(version) = text(&self.build_info).filter(|build| !build.ends_with("-unknown")) {
             batch.fact(subject, FactKey::Version, &version);
         }
         if let Some(slots) = self.total_slots {
@@ -556,8 +557,11 @@ mod tests {
             LlamaCpp.extra(PROPS, props.as_bytes(), 0, &mut batch);
             assert_eq!(values(&batch, [Metric::RequestsCap, Metric::MaxModelLen]), [4.0, 2048.0]);
             let told = [FactKey::Model, FactKey::Version].map(|key| fact(&batch, key));
-            assert_eq!(told, [Some("gemma-3-270m-q4_k_m.gguf"), Some("b0-unknown")]);
+            assert_eq!(told, [Some("gemma-3-270m-q4_k_m.gguf"), None], "b0-unknown is no version");
         }
+        let mut batch = Batch::new(SourceId::Engine(0), Time(0), Batch::FOREVER);
+        LlamaCpp.extra(PROPS, br#"{"build_info":"b11549-0123abcd"}"#, 0, &mut batch);
+        assert_eq!(fact(&batch, FactKey::Version), Some("b11549-0123abcd"));
         let mut batch = Batch::new(SourceId::Engine(0), Time(0), Batch::FOREVER);
         LlamaCpp.extra(PROPS, br#"{"model_alias":"org/chat:Q4","model_path":"/m/x.gguf"}"#, 0, &mut batch);
         let loaded = br#"[{"id":0,"path":"/l/sql.gguf","scale":1.0},{"id":1,"path":"chat.gguf","scale":0.0}]"#;

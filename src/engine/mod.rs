@@ -153,6 +153,11 @@ pub trait Adapter: Sync {
         None
     }
 
+    /// Whether it passes on the names of other engines, which it runs.
+    fn passes_on(&self) -> bool {
+        false
+    }
+
     /// Adds what the answer to one of [`AdapterSpec::extras`] says. An answer that cannot be read adds nothing.
     fn extra(&self, path: &str, answer: &[u8], engine: u8, batch: &mut Batch) {
         let _ = (path, answer, engine, batch);
@@ -183,6 +188,14 @@ pub const ADAPTERS: &[&dyn Adapter] = &[
 /// The adapter that knows this answer to `path`.
 pub fn detect(path: &str, answer: &str) -> Option<&'static dyn Adapter> {
     ADAPTERS.iter().copied().find(|adapter| adapter.detect(path, answer))
+}
+
+/// The name of another engine whose metrics this answer to `path`, taken for one of `adapter`, holds too. Those
+/// that one engine passes on for another are no sign of two.
+pub fn also(path: &str, answer: &str, adapter: &dyn Adapter) -> Option<&'static str> {
+    let alone = |other: &&&dyn Adapter| !other.passes_on() && other.spec().id != adapter.spec().id;
+    let mut others = ADAPTERS.iter().filter(|_| !adapter.passes_on()).filter(alone);
+    others.find(|other| other.detect(path, answer)).map(|other| other.spec().name)
 }
 
 /// Whether a text body has a sample whose name begins with one of `prefixes`.
@@ -240,6 +253,20 @@ mod tests {
         assert_eq!(of("<!DOCTYPE html><p>vllm:num_requests_running 1"), None);
         assert_eq!(of("# HELP vllm:num_requests_running\nup 1\n"), None);
         assert_eq!(of(""), None);
+    }
+
+    #[test]
+    fn two_engines_in_one_body_are_noticed_where_none_passes_the_other_on() {
+        let (vllm, sglang) = ("vllm:num_requests_running 1\n", "sglang:num_running_reqs 2\n");
+        let of = |text: &str| {
+            let adapter = detect("/metrics", text).unwrap();
+            (adapter.spec().id, also("/metrics", text, adapter))
+        };
+        assert_eq!(of(vllm), ("vllm", None));
+        assert_eq!(of(&format!("{sglang}{vllm}")), ("vllm", Some("SGLang")));
+        assert_eq!(of(&format!("nv_inference_count 1\n{vllm}")), ("triton", None));
+        assert_eq!(of(&format!("{vllm}dynamo_component_requests_total 1\n")), ("vllm", None));
+        assert_eq!(of(include_str!("../../assets/metrics/vllm-0.25.1-overload.prom")), ("vllm", None));
     }
 
     #[test]

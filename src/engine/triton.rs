@@ -99,6 +99,10 @@ impl Adapter for Triton {
         path == METRICS && super::holds(answer, OWN)
     }
 
+    fn passes_on(&self) -> bool {
+        true
+    }
+
     fn translate(&self, answers: Answers<'_>, engine: u8, _: &mut Memory, batch: &mut Batch) -> usize {
         let subject = Subject::Engine(engine);
         let text = answers.get(METRICS).unwrap_or_default();

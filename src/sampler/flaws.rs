@@ -33,6 +33,8 @@ pub(super) struct Flaws {
     pub(super) no_numbers: usize,
     /// Values that no engine can have.
     pub(super) impossible: usize,
+    /// Another engine whose metrics the answer holds too.
+    pub(super) also: Option<&'static str>,
 }
 
 impl Flaws {
@@ -77,7 +79,10 @@ impl Flaws {
             .filter(|(n, ..)| *n > 0)
             .map(|(n, one, many)| format!("{n} {}", if *n == 1 { one } else { many }))
             .collect();
-        if parts.is_empty() { None } else { Some(format!("{path}: {}; the rest is used", parts.join("; "))) }
+        let used = if parts.is_empty() { None } else { Some(format!("{}; the rest is used", parts.join("; "))) };
+        let also = self.also.map(|name| format!("also holds metrics of {name}, which are not read"));
+        let all: Vec<String> = used.into_iter().chain(also).collect();
+        if all.is_empty() { None } else { Some(format!("{path}: {}", all.join("; "))) }
     }
 }
 
@@ -170,7 +175,9 @@ mod tests {
             (Metric::ModelBytes, 1e16, Some(1e16)),
         ];
         let mut batch = Batch::new(SourceId::Engine(0), Time(0), 1000);
-        cases.iter().for_each(|&(metric, value, _)| batch.push(Subject::Engine(0), metric, value));
+        for (metric, value, _) in cases {
+            batch.push(Subject::Engine(0), metric, value);
+        }
         batch.push(Subject::Engine(0), Metric::RequestsCap, Reading::Missing(Why::NotYet));
         let mut flaws = Flaws::default();
         flaws.look_for_impossible(&mut batch);

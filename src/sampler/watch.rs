@@ -231,6 +231,8 @@ impl Watch {
         let read = || answers.iter().map(|(_, text)| Exposition::new(text));
         if !self.told_ok || self.batch.at >= self.extras_due {
             self.flaws.look_for_doubled(read());
+            let main = answers.first().map_or("", |(_, text)| text);
+            self.flaws.also = engine::also(found.path, main, found.adapter);
         }
         self.flaws.look_for_no_numbers(read(), &self.batch);
     }
