@@ -288,8 +288,10 @@ fn a_hundred_thousand_series_are_read_beside_another_engine() {
     let body = many_series();
     assert!(body.len() > 5_000_000);
     let session = check(&Server::raw(text(body.as_bytes())), (Is::Ok, ""));
+    // On a machine that is busy one of its long answers may break off; the next one counts.
+    session
+        .wait("the sum of them", |data| (last(data, Metric::RequestsRunning) == Reading::Value(109.0)).then_some(()));
     let data = session.store.read();
-    assert_eq!(last(&data, Metric::RequestsRunning), Reading::Value(109.0));
     assert!(fact(&data, FactKey::Model).is_some_and(|models| models.chars().count() <= 256));
 }
 
