@@ -119,6 +119,11 @@ impl KvMemory {
     fn word_title(&mut self, kv: &Kv) {
         self.title.clear();
         let title = &mut self.title;
+        if kv.usage_pct.value().is_none() && !self.kind.is_empty() && !self.notice.is_empty() {
+            // What was read before says nothing about now.
+            let _ = write!(title, "KV memory: {}", self.notice);
+            return;
+        }
         // Writing to a String never fails.
         let _ = match kv.usage_pct {
             Reading::Value(_) => write!(title, "{} held", Percent(kv.usage_pct)),
@@ -145,7 +150,7 @@ impl KvMemory {
             let text = theme.style(Role::Text);
             flow.line().part(&[(dim, format_args!("in memory:"))]);
             for model in self.loaded.split("; ") {
-                flow.line().part(&[(text, format_args!("  {model}"))]);
+                flow.line().gap(1).text(text, model);
             }
         }
         if let Some(bar) = Bar::of(kv) {

@@ -108,7 +108,7 @@ impl Pane for Processes {
             b.0.0.total_cmp(&a.0.0).then(b.0.1.total_cmp(&a.0.1)).then(a.1.cmp(&b.1))
         });
         if self.rows.is_empty() {
-            self.notice.push_str("no process holds device memory, and no serving engine runs here");
+            self.notice.push_str("no process holds device memory, and none looks like a serving engine");
         }
         self.word_title(table, end);
     }
@@ -419,7 +419,7 @@ mod tests {
         assert!(rows.concat().contains("no process table was read yet"), "{rows:#?}");
         let (title, rows) = drawn(&store(&[vec![]]), 100_000, (70, 5));
         assert_eq!(title, "none on a GPU");
-        assert!(rows.concat().contains("no serving engine runs here"), "{rows:#?}");
+        assert!(rows.concat().contains("none looks like a serving engine"), "{rows:#?}");
     }
 
     #[test]

@@ -117,11 +117,24 @@ fn what_is_missing_says_why() {
 }
 
 #[test]
+fn of_an_engine_that_is_down_the_title_says_so() {
+    let store = paged();
+    let mut gone = Batch::new(SourceId::Engine(0), Time(111_000), 3500);
+    gone.state = Some(SourceState::Failed("connection refused".into()));
+    store.push(&gone);
+    let view = View::new(Time(111_000));
+    let area = Rect::new(0, 0, 60, 12);
+    let mut pane = KvMemory::default();
+    pane.prepare(&store.read(), &Context { view: &view, theme: &Theme::FULL, focused: true }, area);
+    assert_eq!(pane.title(), "KV memory: connection refused");
+}
+
+#[test]
 fn models_in_memory_are_listed_where_the_engine_says_no_more() {
-    let loaded = "a:8b 5.14 GB, 80 % on GPUs; b 1.00 GB, 100 % on GPUs";
+    let loaded = "a:8b 5.14 GB, 80 % on GPUs; b 1.00 GB, 100 % on GPUs, context 8192, until 2026-11-29T21:40";
     let (_, rows) = drawn(&store("ollama", &[(FactKey::Loaded, loaded)], &[]), (60, 12), Theme::FULL);
     let text = rows.join("\n");
-    for line in ["in memory:", "a:8b 5.14 GB, 80 % on GPUs", "b 1.00 GB, 100 % on GPUs", "not exposed by Ollama"] {
+    for line in ["in memory:", "a:8b 5.14 GB, 80 % on GPUs", "b 1.00 GB", "2026-11-29T21:40", "not exposed by Ollama"] {
         assert!(text.contains(line), "{line}: {text}");
     }
 }
