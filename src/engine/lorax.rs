@@ -5,9 +5,9 @@
 //! changed are read as TGI. No metric is told by adapter: which one served a request stands only in the
 //! response (`x-adapter-id`).
 
-use super::table::{Histogram, Scalar, Table};
+use super::table::{Scalar, Table};
 use super::{Adapter, AdapterSpec, Answers, Memory, Setting, tgi};
-use crate::model::{Batch, Metric, Subject, Why};
+use crate::model::{Batch, Metric, Subject};
 
 /// The adapter.
 #[derive(Debug)]
@@ -52,27 +52,7 @@ static TABLE: Table = Table {
         Scalar::of("request_success", Metric::RequestsFinished),
         Scalar::of("request_failure", Metric::RequestsFailed),
     ],
-    histograms: &[
-        Histogram::of("request_mean_time_per_token_duration", Metric::Tpot),
-        Histogram::of("request_duration", Metric::E2e),
-        Histogram::of("request_queue_duration", Metric::QueueTime),
-        Histogram::of("request_input_length", Metric::PromptLen),
-        Histogram::of("request_generated_tokens", Metric::GenerationLen),
-        Histogram::of("request_max_new_tokens", Metric::MaxTokensParam),
-    ],
-    same: &[],
-    ranks: &[],
-    model: &[],
-    expected: &[
-        Metric::RequestsRunning,
-        Metric::RequestsWaiting,
-        Metric::KvHeldTokens,
-        Metric::PromptTokens,
-        Metric::GenerationTokens,
-        Metric::RequestsFinished,
-        Metric::RequestsFailed,
-    ],
-    absent: Why::NotYet,
+    ..tgi::FORK
 };
 
 impl Adapter for Lorax {

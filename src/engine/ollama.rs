@@ -5,6 +5,7 @@
 
 use serde::Deserialize;
 
+use super::table::ASKED;
 use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Reading, Subject, Why};
 
@@ -31,21 +32,6 @@ static SPEC: AdapterSpec = AdapterSpec {
            KV or latency",
 };
 
-/// What one would look for, and Ollama does not tell.
-const NOT_EXPOSED: &[Metric] = &[
-    Metric::RequestsRunning,
-    Metric::RequestsWaiting,
-    Metric::KvUsage,
-    Metric::KvPoolTokens,
-    Metric::Preemptions,
-    Metric::PromptTokens,
-    Metric::GenerationTokens,
-    Metric::PrefixQueries,
-    Metric::PrefixHits,
-    Metric::RequestsFinished,
-    Metric::LoraLoaded,
-];
-
 impl Adapter for Ollama {
     fn spec(&self) -> &'static AdapterSpec {
         &SPEC
@@ -61,20 +47,15 @@ impl Adapter for Ollama {
         if let Some(models) = &models {
             tell(models, subject, batch);
         }
-        for &metric in NOT_EXPOSED {
+        for &metric in ASKED.iter().chain(&[Metric::LoraLoaded]) {
             batch.push(subject, metric, Reading::Missing(Why::Unsupported));
         }
         usize::from(models.is_none())
     }
 
     fn extra(&self, path: &str, answer: &[u8], engine: u8, batch: &mut Batch) {
-        #[derive(Deserialize)]
-        struct Answer {
-            version: String,
-        }
-        let version = serde_json::from_slice::<Answer>(answer).ok().map(|answer| answer.version);
-        if let Some(version) = version.filter(|version| path == VERSION && !version.is_empty()) {
-            batch.fact(Subject::Engine(engine), FactKey::Version, &version);
+        if path == VERSION {
+            super::openai::version(answer, Subject::Engine(engine), batch);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The answer to `/v1/models`, which most engines give in the shape of the `OpenAI` API with additions of their own.
+//! JSON answers that several engines give in one shape: `/v1/models` of the `OpenAI` API, with additions of
+//! their own, and the version.
 //!
 //! Knows no engine. Invariant: an answer that cannot be read adds nothing.
 
@@ -28,5 +29,17 @@ pub fn models(answer: &[u8], subject: Subject, batch: &mut Batch) {
     if !adapters.is_empty() {
         batch.fact(subject, FactKey::LoraLoaded, &adapters.join(","));
         batch.push(subject, Metric::LoraLoaded, adapters.len() as f64);
+    }
+}
+
+/// Of the answer `{"version":"0.25.1"}`: the version.
+pub fn version(answer: &[u8], subject: Subject, batch: &mut Batch) {
+    #[derive(Deserialize)]
+    struct Answer {
+        version: String,
+    }
+    let version = serde_json::from_slice::<Answer>(answer).ok().map(|answer| answer.version);
+    if let Some(version) = version.filter(|version| !version.is_empty()) {
+        batch.fact(subject, FactKey::Version, &version);
     }
 }

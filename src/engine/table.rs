@@ -130,6 +130,20 @@ pub struct Table {
     pub absent: Why,
 }
 
+/// What screens ask of any engine, and what to say "not exposed" about where an answer lacks it.
+pub const ASKED: &[Metric] = &[
+    Metric::RequestsRunning,
+    Metric::RequestsWaiting,
+    Metric::KvUsage,
+    Metric::KvPoolTokens,
+    Metric::Preemptions,
+    Metric::PromptTokens,
+    Metric::GenerationTokens,
+    Metric::PrefixQueries,
+    Metric::PrefixHits,
+    Metric::RequestsFinished,
+];
+
 /// One counter or gauge.
 #[derive(Clone, Copy, Debug)]
 struct Series {

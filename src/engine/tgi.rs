@@ -58,18 +58,10 @@ static SPEC: AdapterSpec = AdapterSpec {
     help: "GET /metrics; names of TGI 0.9 to 3.3.6, from the source",
 };
 
-static TABLE: Table = Table {
-    prefixes: &["tgi_"],
-    scalars: &[
-        Scalar::of("batch_current_size", Metric::RequestsRunning),
-        Scalar::of("queue_size", Metric::RequestsWaiting),
-        Scalar::of("batch_current_max_tokens", Metric::KvHeldTokens),
-        Scalar::of("batch_max_total_tokens", Metric::KvPoolTokens),
-        Scalar::of("request_input_length_sum", Metric::PromptTokens),
-        Scalar::of("request_generated_tokens_sum", Metric::GenerationTokens),
-        Scalar::of("request_success", Metric::RequestsFinished),
-        Scalar::of("request_failure", Metric::RequestsFailed),
-    ],
+/// What TGI and a fork of it have alike: all but the prefix, and the counters and gauges.
+pub(super) const FORK: Table = Table {
+    prefixes: &[],
+    scalars: &[],
     histograms: &[
         Histogram::of("request_mean_time_per_token_duration", Metric::Tpot),
         Histogram::of("request_duration", Metric::E2e),
@@ -91,6 +83,21 @@ static TABLE: Table = Table {
         Metric::RequestsFailed,
     ],
     absent: Why::NotYet,
+};
+
+static TABLE: Table = Table {
+    prefixes: &["tgi_"],
+    scalars: &[
+        Scalar::of("batch_current_size", Metric::RequestsRunning),
+        Scalar::of("queue_size", Metric::RequestsWaiting),
+        Scalar::of("batch_current_max_tokens", Metric::KvHeldTokens),
+        Scalar::of("batch_max_total_tokens", Metric::KvPoolTokens),
+        Scalar::of("request_input_length_sum", Metric::PromptTokens),
+        Scalar::of("request_generated_tokens_sum", Metric::GenerationTokens),
+        Scalar::of("request_success", Metric::RequestsFinished),
+        Scalar::of("request_failure", Metric::RequestsFailed),
+    ],
+    ..FORK
 };
 
 impl Adapter for Tgi {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::promtext::{Exposition, Sample};
-use super::table::{Found, Histogram, Scalar, Table, greater, number};
+use super::table::{ASKED, Found, Histogram, Scalar, Table, greater, number};
 use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Subject, Why};
 
@@ -87,7 +87,7 @@ static TABLE: Table = Table {
     same: &[],
     ranks: &[],
     model: &["model_name"],
-    expected: EXPECTED,
+    expected: ASKED,
     absent: Why::Unsupported,
 };
 
@@ -99,22 +99,9 @@ static FIRST: Table = Table {
     same: &[],
     ranks: &[],
     model: &["model_name"],
-    expected: EXPECTED,
+    expected: ASKED,
     absent: Why::Unsupported,
 };
-
-const EXPECTED: &[Metric] = &[
-    Metric::RequestsRunning,
-    Metric::RequestsWaiting,
-    Metric::KvUsage,
-    Metric::KvPoolTokens,
-    Metric::Preemptions,
-    Metric::PromptTokens,
-    Metric::GenerationTokens,
-    Metric::PrefixQueries,
-    Metric::PrefixHits,
-    Metric::RequestsFinished,
-];
 
 impl Adapter for TrtLlm {
     fn spec(&self) -> &'static AdapterSpec {
@@ -136,13 +123,8 @@ impl Adapter for TrtLlm {
     }
 
     fn extra(&self, path: &str, answer: &[u8], engine: u8, batch: &mut Batch) {
-        #[derive(Deserialize)]
-        struct Answer {
-            version: String,
-        }
-        let version = serde_json::from_slice::<Answer>(answer).ok().map(|answer| answer.version);
-        if let Some(version) = version.filter(|version| path == VERSION && !version.is_empty()) {
-            batch.fact(Subject::Engine(engine), FactKey::Version, &version);
+        if path == VERSION {
+            super::openai::version(answer, Subject::Engine(engine), batch);
         }
     }
 }

@@ -13,10 +13,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
 use super::promtext::Sample;
-use super::table::{Found, Histogram, Scalar, Table, greater, number};
+use super::table::{ASKED, Found, Histogram, Scalar, Table, greater, number};
 use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Reading, Subject, Why};
 
@@ -90,18 +88,7 @@ static TABLE: Table = Table {
     same: &["pid"],
     ranks: &["engine"],
     model: &["model_name"],
-    expected: &[
-        Metric::RequestsRunning,
-        Metric::RequestsWaiting,
-        Metric::KvUsage,
-        Metric::KvPoolTokens,
-        Metric::Preemptions,
-        Metric::PromptTokens,
-        Metric::GenerationTokens,
-        Metric::PrefixQueries,
-        Metric::PrefixHits,
-        Metric::RequestsFinished,
-    ],
+    expected: ASKED,
     absent: Why::Unsupported,
 };
 
@@ -133,24 +120,11 @@ impl Adapter for Vllm {
     fn extra(&self, path: &str, answer: &[u8], engine: u8, batch: &mut Batch) {
         let subject = Subject::Engine(engine);
         match path {
-            VERSION => {
-                if let Some(version) = version(answer) {
-                    batch.fact(subject, FactKey::Version, &version);
-                }
-            }
+            VERSION => super::openai::version(answer, subject, batch),
             MODELS => super::openai::models(answer, subject, batch),
             _ => {}
         }
     }
-}
-
-/// Of the answer to `/version`: `{"version":"0.25.1"}`.
-fn version(answer: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Answer {
-        version: String,
-    }
-    serde_json::from_slice::<Answer>(answer).ok().map(|a| a.version).filter(|v| !v.is_empty())
 }
 
 /// The KV pools of the ranks.
