@@ -12,6 +12,7 @@ mod streams;
 #[path = "hostmem/topology.rs"]
 mod topology;
 
+use super::plan::Plan;
 use super::{Better, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
 use streams::{Kernel, Streams};
 use topology::{Node, Topology};
@@ -78,28 +79,13 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
     if cfg!(debug_assertions) {
         outcome.notes.push("built without optimisation: these figures say nothing about the machine".to_owned());
     }
-    let mut plan = Plan { nodes: topology.nodes.len(), done: 0, seconds: params.number("seconds") };
+    let seconds = params.number("seconds");
+    let mut plan = Plan::new(topology.nodes.len() * (4 + LATENCIES), seconds);
     for node in &topology.nodes {
         bandwidth(link, params, node, &mut plan, &mut outcome)?;
         latencies(link, params, node, &mut plan, &mut outcome)?;
     }
     Ok(outcome)
-}
-
-/// How far it is.
-struct Plan {
-    nodes: usize,
-    done: usize,
-    seconds: f64,
-}
-
-impl Plan {
-    /// Says that `share` of the step now at hand is done.
-    fn tell(&self, link: &mut Link, share: f64, what: &str) -> Result<(), Failure> {
-        let all = (self.nodes * (4 + LATENCIES)) as f64;
-        let done = (self.done as f64 + share.min(1.0)) / all;
-        link.progress(done, Some((1.0 - done) * all * self.seconds / link.duty()), what)
-    }
 }
 
 fn bandwidth(
@@ -130,16 +116,16 @@ fn bandwidth(
         let (mut rates, mut spent) = (Vec::new(), 0_u64);
         // The first pass warms up: page tables, clocks.
         streams.pass(kernel, link)?;
-        while rates.len() < 3 || (spent as f64) < plan.seconds * 1e6 {
+        while rates.len() < 3 || (spent as f64) < params.number("seconds") * 1e6 {
             let us = streams.pass(kernel, link)?;
             let rate = kernel.bytes_per_element() as f64 * streams.elements() as f64 / us.max(1) as f64 / 1e3;
             rates.push(rate);
             link.sample(&series, "GB/s", rate)?;
             spent += us;
-            plan.tell(link, spent as f64 / 1e6 / plan.seconds, &what)?;
+            plan.tell(link, spent as f64 / 1e6 / params.number("seconds"), &what)?;
             link.rest(us)?;
         }
-        plan.done += 1;
+        plan.step();
         let label = format!("Node {} {}", node.id, kernel.name());
         let figure = Figure::median(&series, &label, "GB/s", Better::Higher, &rates);
         let method = format!("{threads} threads, {} bytes an element, {}", kernel.bytes_per_element(), streams::STORES);
@@ -166,11 +152,11 @@ fn latencies(
         plan.tell(link, 0.0, &what)?;
         let series = format!("node{}_latency_{}", node.id, level.to_ascii_lowercase());
         let (times, closed) =
-            latency::measure(link, cpu, bytes, plan.seconds, |link, share| plan.tell(link, share, &what))?;
+            latency::measure(link, cpu, bytes, params.number("seconds"), |link, share| plan.tell(link, share, &what))?;
         for time in &times {
             link.sample(&series, "ns", *time)?;
         }
-        plan.done += 1;
+        plan.step();
         let label = format!("Node {} latency of {level}", node.id);
         let method = format!("chain of dependent loads over {:.2} MiB, one a line of 64 bytes", bytes as f64 / MIB);
         let figure = Figure::median(&series, &label, "ns", Better::Lower, &times);

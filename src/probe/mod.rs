@@ -48,9 +48,12 @@ pub mod reference;
 pub mod report;
 pub mod spec;
 
+mod cuda;
 #[cfg(any(test, debug_assertions))]
 mod fake;
+mod hbm;
 mod hostmem;
+mod plan;
 
 pub use link::Link;
 pub use protocol::{Better, Check, Failure, Figure, Outcome};
@@ -69,6 +72,7 @@ pub struct Probe {
 
 /// Every probe, in the order of the pane.
 pub const PROBES: &[Probe] = &[
+    hbm::PROBE,
     hostmem::PROBE,
     // Misbehaves on request: what the framework is tested with. Not in a release.
     #[cfg(any(test, debug_assertions))]

@@ -1,0 +1,153 @@
+//! Work in order on a device: copies, fills, and events that say when.
+
+#![expect(unsafe_code, reason = "the driver takes addresses; what keeps them valid is in here")]
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUevent_flags;
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
+
+use super::{Buffer, Failure, HostBuffer, failed};
+
+/// Work that is done in the order it was given.
+#[derive(Clone)]
+pub(in crate::probe) struct Stream(Arc<CudaStream>);
+
+/// A place in a stream, with the time at which the device came to it.
+pub(in crate::probe) struct Event(CudaEvent);
+
+impl Stream {
+    pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self, Failure> {
+        context.new_stream().map(Self).map_err(failed("making a stream"))
+    }
+
+    pub(super) const fn raw(&self) -> &Arc<CudaStream> {
+        &self.0
+    }
+
+    /// Waits until all of it is done.
+    ///
+    /// # Errors
+    /// What went wrong on the device.
+    pub(in crate::probe) fn finish(&self) -> Result<(), Failure> {
+        self.0.synchronize().map_err(failed("waiting for the GPU"))
+    }
+
+    /// Marks the place after all that was given so far.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(in crate::probe) fn mark(&self) -> Result<Event, Failure> {
+        let event = self.0.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
+        event.map(Event).map_err(failed("recording an event"))
+    }
+
+    /// What comes next waits for `event`, which another stream may have recorded.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(in crate::probe) fn after(&self, event: &Event) -> Result<(), Failure> {
+        self.0.wait(&event.0).map_err(failed("waiting for another stream"))
+    }
+
+    /// Gives `work` to the stream and waits for it. Returns how long the device took, µs.
+    ///
+    /// # Errors
+    /// Those of `work`, or what went wrong on the device.
+    pub(in crate::probe) fn time(&self, work: impl FnOnce(&Self) -> Result<(), Failure>) -> Result<f64, Failure> {
+        let start = self.mark()?;
+        work(self)?;
+        self.mark()?.us_since(&start)
+    }
+
+    /// Sets every byte of a buffer.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(in crate::probe) fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), Failure> {
+        self.0.context().bind_to_thread().map_err(failed("choosing the GPU"))?;
+        let bytes = usize::try_from(buffer.bytes()).unwrap_or(0);
+        // SAFETY: the whole of a buffer that lives until the stream is done with it (see its `Drop`).
+        let done = unsafe { sys::cuMemsetD8Async(buffer.address(), byte, bytes, self.0.cu_stream()) }.result();
+        done.map_err(failed("filling device memory"))
+    }
+
+    /// Copies `bytes` from the start of `from` to the start of `to`, both on this device.
+    ///
+    /// # Errors
+    /// When one is too short, or the driver's.
+    pub(in crate::probe) fn copy(&self, to: &Buffer, from: &Buffer, bytes: u64) -> Result<(), Failure> {
+        to.has(0, bytes)?;
+        from.has(0, bytes)?;
+        self.0.context().bind_to_thread().map_err(failed("choosing the GPU"))?;
+        let bytes = usize::try_from(bytes).unwrap_or(0);
+        // SAFETY: within both buffers, which live until the stream is done with them.
+        let done = unsafe { sys::cuMemcpyDtoDAsync_v2(to.address(), from.address(), bytes, self.0.cu_stream()) };
+        done.result().map_err(failed("copying on the GPU"))
+    }
+
+    /// Copies `bytes` from the host to the device, each from its offset.
+    ///
+    /// # Errors
+    /// When one is too short, or the driver's.
+    pub(in crate::probe) fn to_device(
+        &self,
+        (to, to_at): (&Buffer, u64),
+        (from, from_at): (&HostBuffer, u64),
+        bytes: u64,
+    ) -> Result<(), Failure> {
+        to.has(to_at, bytes)?;
+        has(from, from_at, bytes)?;
+        self.0.context().bind_to_thread().map_err(failed("choosing the GPU"))?;
+        let (n, at) = (usize::try_from(bytes).unwrap_or(0), usize::try_from(from_at).unwrap_or(0));
+        // SAFETY: within both, which live until the stream is done with them.
+        let done = unsafe {
+            let start = from.address().add(at).cast_const();
+            sys::cuMemcpyHtoDAsync_v2(to.address() + to_at, start.cast(), n, self.0.cu_stream())
+        };
+        done.result().map_err(failed("copying to the GPU"))
+    }
+
+    /// Copies `bytes` from the device to the host, each from its offset.
+    ///
+    /// # Errors
+    /// When one is too short, or the driver's.
+    pub(in crate::probe) fn to_host(
+        &self,
+        (to, to_at): (&HostBuffer, u64),
+        (from, from_at): (&Buffer, u64),
+        bytes: u64,
+    ) -> Result<(), Failure> {
+        from.has(from_at, bytes)?;
+        has(to, to_at, bytes)?;
+        self.0.context().bind_to_thread().map_err(failed("choosing the GPU"))?;
+        let (n, at) = (usize::try_from(bytes).unwrap_or(0), usize::try_from(to_at).unwrap_or(0));
+        // SAFETY: within both, which live until the stream is done with them.
+        let done = unsafe {
+            let start = to.address().add(at);
+            sys::cuMemcpyDtoHAsync_v2(start.cast(), from.address() + from_at, n, self.0.cu_stream())
+        };
+        done.result().map_err(failed("copying to the host"))
+    }
+}
+
+fn has(host: &HostBuffer, at: u64, bytes: u64) -> Result<(), Failure> {
+    let end = at.checked_add(bytes).filter(|end| *end <= host.bytes());
+    end.map(drop).ok_or_else(|| Failure::Failed("the probe reaches beyond its host memory".to_owned()))
+}
+
+impl Event {
+    /// Waits for this place and says how long after `start` the device came to it, µs. Resolution is about 0.5 µs.
+    ///
+    /// # Errors
+    /// What went wrong on the device.
+    pub(in crate::probe) fn us_since(&self, start: &Self) -> Result<f64, Failure> {
+        self.0.synchronize().map_err(failed("waiting for the GPU"))?;
+        start.0.elapsed_ms(&self.0).map(|ms| f64::from(ms) * 1e3).map_err(failed("reading the time of an event"))
+    }
+
+    /// Whether the device has come to this place.
+    pub(in crate::probe) fn is_reached(&self) -> bool {
+        self.0.is_complete()
+    }
+}
