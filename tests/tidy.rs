@@ -60,6 +60,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("sysinfo", &["sampler"]),
     ("clap", &["cli"]),
     ("cudarc", &["probe"]),
+    ("libloading", &["probe"]),
 ];
 
 /// Calls into NVML or CUDA that change something and are allowed all the same. There are none: whoever adds

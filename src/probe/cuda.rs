@@ -15,6 +15,7 @@
 
 mod buffer;
 mod kernel;
+mod library;
 mod random;
 mod stream;
 
@@ -29,6 +30,7 @@ use super::{Failure, GpuName, Link};
 
 pub(super) use buffer::{Buffer, HostBuffer};
 pub(super) use kernel::{Arg, Grid, Kernel, Module};
+pub(super) use library::{Library, Wanted};
 pub(super) use random::random;
 pub(super) use stream::{Event, Stream};
 
