@@ -167,13 +167,18 @@ impl Files {
         names.iter().filter_map(|name| read(name).ok()).filter(|report| report.probe == probe).take(most).collect()
     }
 
-    fn baseline_name(probe: &str, target: &Target) -> String {
-        format!("{}-{}.json", safe(probe), target.key())
+    fn baseline_name(probe: &str, target: &Target, inputs: &Params) -> String {
+        // Other inputs, other figures: each set of them has its own.
+        let mut sum = flate2::Crc::new();
+        for (name, value) in inputs.iter() {
+            sum.update(format!("{name}={value};").as_bytes());
+        }
+        format!("{}-{}-{:08x}.json", safe(probe), target.key(), sum.sum())
     }
 
-    /// What runs of this probe on this target are held against, if there is anything yet.
-    pub fn baseline(&self, probe: &str, target: &Target) -> Option<Report> {
-        read(&self.root.join("baseline").join(Self::baseline_name(probe, target))).ok()
+    /// What runs of this probe with these inputs on this target are held against, if there is anything yet.
+    pub fn baseline(&self, probe: &str, target: &Target, inputs: &Params) -> Option<Report> {
+        read(&self.root.join("baseline").join(Self::baseline_name(probe, target, inputs))).ok()
     }
 
     /// Makes a report what later ones are held against, in place of any that was before.
@@ -181,7 +186,7 @@ impl Files {
     /// # Errors
     /// When the disk does not take it.
     pub fn keep_baseline(&self, report: &Report) -> Result<(), FilesError> {
-        let name = Self::baseline_name(&report.probe, &report.target);
+        let name = Self::baseline_name(&report.probe, &report.target, &report.inputs);
         let failed = |error: io::Error| FilesError::Write(self.root.join("baseline").join(&name), error);
         let folder = self.folder("baseline").map_err(failed)?;
         let json = serde_json::to_vec_pretty(report).map_err(|error| failed(error.into()))?;
@@ -369,11 +374,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let files = Files::at(folder.path());
         let report = report("a", 4000.0);
-        assert_eq!(files.baseline("hbm", &report.target), None);
+        assert_eq!(files.baseline("hbm", &report.target, &report.inputs), None);
         files.keep_baseline(&report).unwrap();
         files.keep_baseline(&Report { run: "b".to_owned(), ..report.clone() }).unwrap();
-        assert_eq!(files.baseline("hbm", &report.target).map(|report| report.run), Some("b".to_owned()));
-        assert_eq!(files.baseline("hbm", &Target::default()), None);
-        assert_eq!(files.baseline("pcie", &report.target), None);
+        assert_eq!(
+            files.baseline("hbm", &report.target, &report.inputs).map(|report| report.run),
+            Some("b".to_owned())
+        );
+        assert_eq!(files.baseline("hbm", &Target::default(), &report.inputs), None);
+        assert_eq!(files.baseline("pcie", &report.target, &report.inputs), None);
+        let mut others = report.inputs.clone();
+        others.put("mib", crate::probe::Value::Number(1.0));
+        assert_eq!(files.baseline("hbm", &report.target, &others), None, "other inputs");
     }
 }

@@ -25,8 +25,8 @@ const SPEC: ProbeSpec = ProbeSpec {
     params: &[
         Param {
             name: "mib",
-            help: "size of each of the three arrays, MiB; four times the L2 cache or more to measure DRAM",
-            kind: Kind::Number { default: 512.0, least: 16.0, most: 8_192.0 },
+            help: "size of each of the three arrays, MiB; four times the L2 cache or more to measure DRAM, GiBs to reach its peak",
+            kind: Kind::Number { default: 2_048.0, least: 16.0, most: 8_192.0 },
         },
         Param {
             name: "seconds",
@@ -45,6 +45,10 @@ const MIB: f64 = 1_048_576.0;
 const WORKING_SETS: [u64; 6] = [4, 16, 32, 64, 128, 256];
 const RANDOM: &str = include_str!("../../assets/kernels/random.ptx");
 const KERNELS: &str = include_str!("../../assets/kernels/hbm.ptx");
+/// Longest that one triad may take, s: others wait that long for the GPU.
+const LONGEST_S: f64 = 0.004;
+/// How long the rounds over a working set would take if it came from DRAM, s.
+const ROUNDS_S: f64 = 0.001_5;
 /// The factor of the triad.
 const SCALAR: f64 = 0.4;
 /// Seeds of the data.
@@ -97,8 +101,9 @@ fn cost(params: &Params, _: &Target) -> Cost {
 fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
     link.progress(0.0, None, "starting CUDA")?;
     let gpu = Gpu::open(link)?;
-    let bench = Bench::new(&gpu, (params.number("mib") * MIB) as u64)?;
+    let mut bench = Bench::new(&gpu, (params.number("mib") * MIB) as u64)?;
     let mut outcome = Outcome { facts: gpu.facts()?, ..Outcome::default() };
+    outcome.notes.extend(bench.shorten()?);
     if bench.bytes < 4 * gpu.l2_bytes()? {
         let l2 = gpu.l2_bytes()? as f64 / MIB;
         outcome.notes.push(format!(
@@ -153,8 +158,10 @@ struct Bench<'a> {
     c: Buffer,
     /// One word: the XOR of a read.
     out: Buffer,
-    /// Size of an array, bytes.
+    /// What is used of each array, bytes.
     bytes: u64,
+    /// Rough bandwidth, bytes/s.
+    rate: f64,
 }
 
 impl<'a> Bench<'a> {
@@ -170,6 +177,7 @@ impl<'a> Bench<'a> {
             kernels,
             random,
             bytes,
+            rate: 0.0,
         };
         let fill = bench.random.kernel("fill_doubles")?;
         let grid = super::cuda::Grid::new(gpu.sms()? * 8, 256);
@@ -178,6 +186,25 @@ impl<'a> Bench<'a> {
         }
         gpu.finish()?;
         Ok(bench)
+    }
+
+    /// Finds out how fast the memory is, and uses less of the arrays where a triad would take too long.
+    fn shorten(&mut self) -> Result<Option<String>, Failure> {
+        let trial = self.bytes.min(64 << 20);
+        let shape = Shape::FOR_CACHE;
+        let pass = self.pass(Op::Triad, self.kernel(Op::Triad, shape)?, shape, trial / 16, 1)?;
+        self.gpu.stream.time(|stream| pass.give(stream))?;
+        let us = self.gpu.stream.time(|stream| pass.give(stream))?;
+        self.rate = (3 * trial) as f64 / us.max(0.5) * 1e6;
+        let most = (self.rate * LONGEST_S / 3.0) as u64 / 4096 * 4096;
+        if self.bytes <= most {
+            return Ok(None);
+        }
+        self.bytes = most.max(4096);
+        Ok(Some(format!(
+            "{:.0} MiB of each array were used: more would keep the GPU for longer than 5 ms at a time",
+            self.bytes as f64 / MIB
+        )))
     }
 
     fn pass(&self, op: Op, kernel: Kernel, shape: Shape, pieces: u64, reps: u32) -> Result<Pass, Failure> {
@@ -236,16 +263,15 @@ impl<'a> Bench<'a> {
         let bytes = pieces * 16 * op.arrays();
         let shape = Shape::FOR_CACHE;
         let kernel = self.kernel(op, shape)?;
-        // As many rounds in a launch as take about a ms at 4 TB/s: launches do not count then, and a slow GPU stays
-        // within 5 ms of this.
-        let reps = u32::try_from((2_u64 << 30) / bytes).unwrap_or(1).clamp(1, 400);
+        // As many rounds in a launch as would take a ms or two from DRAM: the time of a launch does not count then.
+        let reps = ((self.rate * ROUNDS_S / bytes as f64) as u32).clamp(1, 2_000);
         let pass = self.pass(op, kernel, shape, pieces, reps)?;
         let id = format!("{}_{mib}mib", op.name());
         let what = format!("{} of {mib} MiB", op.name());
         let rates =
             self.rates(link, plan, Series { id: &id, unit: "GB/s", what: &what }, &pass, bytes * u64::from(reps))?;
         let figure = Figure::median(&id, &capital(&what), "GB/s", Better::Higher, &rates);
-        Ok(figure.map(|figure| figure.by(&format!("working set of {mib} MiB, {reps} times in a launch, {shape}"))))
+        Ok(figure.map(|figure| figure.by(&format!("{reps} rounds in a launch"))))
     }
 
     fn rates(

@@ -125,7 +125,9 @@ fn run(out: &mut String, report: &Report) {
     };
     out.push_str("## Run\n\n");
     let _ = writeln!(out, "- run {}, {ending}, warptop {}", report.run, report.warptop);
-    let _ = writeln!(out, "- began {}, took {seconds:.1} s", utc(report.started_unix_ms));
+    if report.started_unix_ms > 0 {
+        let _ = writeln!(out, "- began {}, took {seconds:.1} s", utc(report.started_unix_ms));
+    }
     if !report.host.is_empty() {
         let _ = writeln!(out, "- host {}", report.host);
     }

@@ -401,7 +401,8 @@ impl Worker {
         self.mark(place, &ended.ask, &Edge::End(ended.end.name().into()));
         let environment = machine::environment(&self.setup.sink.store().read(), &ended.ask.target, ended.span);
         let baseline = self.setup.files.as_ref().ok();
-        let baseline = baseline.and_then(|files| files.baseline(PROBES[place].spec.id, &ended.ask.target));
+        let baseline =
+            baseline.and_then(|files| files.baseline(PROBES[place].spec.id, &ended.ask.target, &ended.ask.params));
         let report = report(&active, ended, environment, outcome, baseline.as_ref());
         let kept = self.keep(&report, baseline.is_none());
         if let Err(why) = &kept {
