@@ -100,12 +100,17 @@ fn results(out: &mut String, report: &Report) {
         );
     }
     out.push('\n');
+    methods(out, report);
     for Judged { figure, reference, reference_source, .. } in &report.results {
-        if !figure.method.is_empty() {
-            let _ = writeln!(out, "- {}: {}", figure.label, figure.method);
-        }
         if let Some(floor) = figure.floor {
-            let _ = writeln!(out, "- {}: physics leaves {} {}", figure.label, number(Some(floor)), figure.unit);
+            let share = percent(pct(figure.value, floor, figure.better));
+            let _ = writeln!(
+                out,
+                "- {}: physics leaves {} {}, {share} of that was reached",
+                figure.label,
+                number(Some(floor)),
+                figure.unit
+            );
         }
         if let (Some(reference), Some(source)) = (reference, reference_source) {
             let _ =
@@ -113,6 +118,21 @@ fn results(out: &mut String, report: &Report) {
         }
     }
     out.push('\n');
+}
+
+/// How the figures were measured; those that were measured alike in one line.
+fn methods(out: &mut String, report: &Report) {
+    let of = |method: &str| {
+        let alike = report.results.iter().filter(|judged| judged.figure.method == method);
+        alike.map(|judged| judged.figure.label.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    for (i, judged) in report.results.iter().enumerate() {
+        let method = &judged.figure.method;
+        let said = report.results[..i].iter().any(|before| before.figure.method == *method);
+        if !method.is_empty() && !said {
+            let _ = writeln!(out, "- {}: {method}", of(method));
+        }
+    }
 }
 
 fn run(out: &mut String, report: &Report) {
