@@ -104,7 +104,7 @@ impl Board {
     /// The probe that asks for consent, with what it would do and cost.
     pub fn confirming(&self) -> Option<(usize, &Ask, Cost)> {
         self.rows.iter().enumerate().find_map(|(place, row)| match row.life.state() {
-            State::Confirm(ask) => Some((place, ask, (row.probe.spec.cost)(&ask.params, &ask.target))),
+            State::Confirm(ask) => Some((place, ask, row.probe.spec.costs(&ask.params, &ask.target))),
             _ => None,
         })
     }

@@ -54,7 +54,7 @@ pub struct Cost {
     pub gpu_bytes: u64,
     /// Memory of the host it takes, bytes.
     pub host_bytes: u64,
-    /// Board power it may draw on each GPU, W; `None` where that is not known.
+    /// Board power it may draw on each GPU, W; `None`: the GPU's power limit, where that is known.
     pub watts: Option<f64>,
     /// What else on the machine it disturbs: the end of the sentence "It disturbs …".
     pub disturbs: String,
@@ -232,10 +232,30 @@ pub struct GpuName {
 }
 
 /// What a run is aimed at.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Target {
     /// The GPUs; none: the host.
     pub gpus: Vec<GpuName>,
+    /// Highest power limit of these GPUs, W, for the question before a run; no part of what is meant.
+    #[serde(skip)]
+    pub power_limit_w: Option<f64>,
+}
+
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        self.gpus == other.gpus
+    }
+}
+
+impl ProbeSpec {
+    /// What a run costs. Unless the probe knows better, it may draw all that the GPU is allowed to.
+    pub fn costs(&self, params: &Params, target: &Target) -> Cost {
+        let mut cost = (self.cost)(params, target);
+        if self.needs != Needs::Host {
+            cost.watts = cost.watts.or(target.power_limit_w);
+        }
+        cost
+    }
 }
 
 impl Target {
@@ -287,6 +307,16 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_may_draw_what_its_limit_allows_unless_the_probe_knows_better() {
+        let spec = crate::probe::find("hbm").unwrap().spec;
+        let target = Target { power_limit_w: Some(700.0), ..Target::default() };
+        let watts = |spec: &ProbeSpec| spec.costs(&Params::of(spec), &target).watts;
+        assert_eq!(watts(&spec), Some(700.0));
+        assert_eq!(watts(&ProbeSpec { needs: Needs::Host, ..spec }), None);
+        assert_eq!(target, Target::default(), "what is meant is the same");
+    }
+
+    #[test]
     fn a_cost_is_a_sentence() {
         let cost = Cost {
             seconds: 12.0,
@@ -308,8 +338,8 @@ mod tests {
     fn a_target_has_a_name_that_is_safe_in_a_path() {
         let gpu = |uuid: &str| GpuName { index: 3, uuid: uuid.to_owned(), name: String::new() };
         assert_eq!(Target::default().key(), "host");
-        assert_eq!(Target { gpus: vec![gpu("GPU-8a../b")] }.key(), "GPU-8ab");
-        assert_eq!(Target { gpus: vec![gpu("")] }.key(), "gpu3");
-        assert_eq!(Target { gpus: vec![gpu("A"), gpu("B")] }.key(), "A+1");
+        assert_eq!(Target { gpus: vec![gpu("GPU-8a../b")], ..Target::default() }.key(), "GPU-8ab");
+        assert_eq!(Target { gpus: vec![gpu("")], ..Target::default() }.key(), "gpu3");
+        assert_eq!(Target { gpus: vec![gpu("A"), gpu("B")], ..Target::default() }.key(), "A+1");
     }
 }

@@ -105,7 +105,7 @@ impl Prepared {
         let words = target.to_string();
         let probe = &PROBES[wanted.place];
         let ask = request(probe, target, wanted.params.clone(), wanted.forced, true, now);
-        let cost = (spec.cost)(&ask.params, &ask.target);
+        let cost = spec.costs(&ask.params, &ask.target);
         Ok(Self { session, wanted, ask, files, cost, target: words })
     }
 

@@ -26,7 +26,9 @@ pub(super) fn target(data: &Data, needs: Needs, gpu: u8, now: Time) -> Target {
         let fact = |key| data.fact(Subject::Gpu(index), key, now).unwrap_or_default().to_owned();
         GpuName { index, uuid: fact(FactKey::Uuid), name: fact(FactKey::Name) }
     };
-    Target { gpus: data.gpus().filter(chosen).map(name).collect() }
+    let limit = |index| data.latest(Subject::Gpu(index), Metric::PowerLimit, now).reading.value();
+    let power_limit_w = data.gpus().filter(chosen).filter_map(limit).max_by(f64::total_cmp);
+    Target { gpus: data.gpus().filter(chosen).map(name).collect(), power_limit_w }
 }
 
 /// All that is known of the target and what it shares the machine with.

@@ -178,7 +178,7 @@ impl Drop for Probes {
 
 /// A request for a probe, with a name for its run.
 pub(super) fn request(probe: &Probe, target: Target, params: Params, forced: bool, agreed: bool, now: Time) -> Ask {
-    let most_ms = probe::most_ms(&(probe.spec.cost)(&params, &target));
+    let most_ms = probe::most_ms(&probe.spec.costs(&params, &target));
     let run = probe::run_name(now, probe.spec.id, std::process::id()).into();
     // Beside others it rests for nine tenths of the time.
     let most_ms = if forced { most_ms * u64::from(100 / guard::FORCED_DUTY_PCT) } else { most_ms };
@@ -287,7 +287,7 @@ impl Worker {
         match self.take_machine(probe, &ask) {
             Err(refusal) => self.tell(place, &Event::Refused(Arc::clone(&ask.run), refusal)),
             Ok(lock) => {
-                let cost = (probe.spec.cost)(&ask.params, &ask.target);
+                let cost = probe.spec.costs(&ask.params, &ask.target);
                 let (samples, left_out) = (Vec::new(), 0);
                 let (admission, watch, child, pid) = (None, None, None, None);
                 self.active =

@@ -11,7 +11,10 @@ pub(in crate::probe) fn report(run: &str, triad: f64) -> Report {
         probe: "hbm".to_owned(),
         warptop: "0.1.0".to_owned(),
         host: "gpu-07".to_owned(),
-        target: Target { gpus: vec![GpuName { index: 0, uuid: "GPU-1".to_owned(), name: "NVIDIA H200".to_owned() }] },
+        target: Target {
+            gpus: vec![GpuName { index: 0, uuid: "GPU-1".to_owned(), name: "NVIDIA H200".to_owned() }],
+            ..Target::default()
+        },
         started_unix_ms: 1_795_960_000_000,
         ended_unix_ms: 1_795_960_010_000,
         ending: Ending::Done,
