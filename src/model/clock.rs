@@ -50,6 +50,10 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Time;
     /// Microseconds of a monotonic clock, for measuring how long something took.
     fn micros(&self) -> u64;
+    /// Nanoseconds of the same clock, as finely as it counts.
+    fn nanos(&self) -> u64 {
+        self.micros() * 1000
+    }
 }
 
 /// The machine's clock.
@@ -73,6 +77,9 @@ impl Clock for SystemClock {
     }
     fn micros(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+    fn nanos(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 

@@ -14,6 +14,7 @@
 #![expect(unsafe_code, reason = "the driver is a library of C")]
 
 mod buffer;
+mod graph;
 mod kernel;
 mod library;
 mod random;
@@ -29,6 +30,7 @@ use cudarc::driver::{CudaContext, DriverError, sys};
 use super::{Failure, GpuName, Link};
 
 pub(super) use buffer::{Buffer, HostBuffer};
+pub(super) use graph::Graph;
 pub(super) use kernel::{Arg, Grid, Kernel, Module};
 pub(super) use library::{Library, Wanted};
 pub(super) use random::random;
@@ -120,6 +122,18 @@ impl Gpu {
     pub(super) fn attribute(&self, attribute: Attribute) -> Result<u64, Failure> {
         let value = self.context.attribute(attribute).map_err(failed("asking for a property of the GPU"))?;
         Ok(u64::try_from(value).unwrap_or(0))
+    }
+
+    /// Where it is on the PCI bus, as Linux writes it: `0000:3b:00.0`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(super) fn pci_address(&self) -> Result<String, Failure> {
+        let domain = self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?;
+        let bus = self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?;
+        let device = self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?;
+        // A GPU is the first function of its card; the others are sound and USB.
+        Ok(format!("{domain:04x}:{bus:02x}:{device:02x}.0"))
     }
 
     /// Streaming multiprocessors.

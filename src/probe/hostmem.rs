@@ -9,13 +9,11 @@
 mod latency;
 #[path = "hostmem/streams.rs"]
 mod streams;
-#[path = "hostmem/topology.rs"]
-mod topology;
 
 use super::plan::Plan;
+use super::topology::{self, Node, Topology};
 use super::{Better, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
 use streams::{Kernel, Streams};
-use topology::{Node, Topology};
 
 pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
 

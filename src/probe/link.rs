@@ -57,6 +57,11 @@ impl Link {
         self.clock.micros()
     }
 
+    /// The clock of [`Self::micros`], for a pass that is timed by itself.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
     /// Goes on unless it shall stop.
     ///
     /// # Errors

@@ -53,7 +53,9 @@ mod cuda;
 mod fake;
 mod hbm;
 mod hostmem;
+mod launch;
 mod plan;
+mod topology;
 
 pub use link::Link;
 pub use protocol::{Better, Check, Failure, Figure, Outcome};
@@ -73,6 +75,7 @@ pub struct Probe {
 /// Every probe, in the order of the pane.
 pub const PROBES: &[Probe] = &[
     hbm::PROBE,
+    launch::PROBE,
     hostmem::PROBE,
     // Misbehaves on request: what the framework is tested with. Not in a release.
     #[cfg(any(test, debug_assertions))]

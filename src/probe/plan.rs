@@ -33,6 +33,11 @@ impl Plan {
         Self { steps, done: 0, seconds }
     }
 
+    /// Time of work for each step, s.
+    pub(super) const fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
     /// Says that `share` of the step now at hand is done.
     ///
     /// # Errors

@@ -30,6 +30,7 @@ const fn row(
 }
 
 const TORCH: &str = "PyTorch's figure on one H200, as the project's issue on stress probes states it";
+const SMALL: &str = "te42kyfo/gpu-benches, gpu-small-kernels, 64 kB (2024-06): 10 000 launches, good to 2 %";
 
 /// Every reference, the most specific model first.
 pub const REFERENCES: &[Reference] = &[
@@ -39,6 +40,12 @@ pub const REFERENCES: &[Reference] = &[
     row("H200", "pcie", "d2h", 55.0, TORCH),
     row("H200", "launch", "plain", 2.5, TORCH),
     row("H200", "launch", "graph", 1.3, TORCH),
+    row("H200", "launch", "small", 2.43, SMALL),
+    row("H200", "launch", "small_graph", 1.26, SMALL),
+    row("A100", "launch", "small", 2.62, SMALL),
+    row("A100", "launch", "small_graph", 1.34, SMALL),
+    row("L40", "launch", "small", 1.64, SMALL),
+    row("L40", "launch", "small_graph", 0.94, SMALL),
     row("H200", "gemm", "bf16", 765.0, TORCH),
     row("H200", "soak", "bf16", 669.0, TORCH),
 ];

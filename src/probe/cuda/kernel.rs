@@ -97,6 +97,20 @@ impl Stream {
     /// # Errors
     /// The driver's; what goes wrong while it runs is told by a later call.
     pub(in crate::probe) fn launch(&self, kernel: &Kernel, grid: Grid, args: &[Arg]) -> Result<(), Failure> {
+        self.launch_times(1, kernel, grid, args)
+    }
+
+    /// Gives a kernel to the stream `n` times, with nothing but the driver's call in between.
+    ///
+    /// # Errors
+    /// As for [`Self::launch`].
+    pub(in crate::probe) fn launch_times(
+        &self,
+        n: u32,
+        kernel: &Kernel,
+        grid: Grid,
+        args: &[Arg],
+    ) -> Result<(), Failure> {
         let mut places = [std::ptr::null_mut(); 16];
         let places = places.get_mut(..args.len()).ok_or_else(|| Failure::Failed("too many arguments".to_owned()))?;
         for (place, arg) in places.iter_mut().zip(args) {
@@ -104,12 +118,14 @@ impl Stream {
         }
         let stream = self.raw();
         stream.context().bind_to_thread().map_err(failed("choosing the GPU"))?;
+        let (function, stream) = (kernel.0.cu_function(), stream.cu_stream());
         let (blocks, threads) = ((grid.blocks.0, grid.blocks.1, 1), (grid.threads, 1, 1));
-        // SAFETY: the driver copies the arguments before it returns; what the kernel does with them is what the
-        // module's description says.
-        unsafe {
-            result::launch_kernel(kernel.0.cu_function(), blocks, threads, grid.shared, stream.cu_stream(), places)
+        for _ in 0..n {
+            // SAFETY: the driver copies the arguments before it returns; what the kernel does with them is what the
+            // module's description says.
+            unsafe { result::launch_kernel(function, blocks, threads, grid.shared, stream, places) }
+                .map_err(failed("launching a kernel"))?;
         }
-        .map_err(failed("launching a kernel"))
+        Ok(())
     }
 }

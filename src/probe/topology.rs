@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use rustix::thread::CpuSet;
+
 const NODES: &str = "/sys/devices/system/node";
 const CPUS: &str = "/sys/devices/system/cpu";
 
@@ -42,13 +44,12 @@ impl Topology {
     }
 
     pub(super) fn facts(&self) -> Vec<(String, String)> {
-        let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let value = |name: &str| Some(info.lines().find(|line| line.starts_with(name))?.split_once(':')?.1.trim());
         let pages = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
         let pages = pages.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
         let mut facts = vec![("NUMA nodes".to_owned(), self.nodes.len().to_string())];
-        for (name, text) in [("CPU", value("model name")), ("transparent huge pages", pages)] {
-            facts.extend(text.map(|text| (name.to_owned(), text.to_owned())));
+        let pages = pages.map(ToOwned::to_owned);
+        for (name, text) in [("CPU", cpu_model()), ("transparent huge pages", pages)] {
+            facts.extend(text.map(|text| (name.to_owned(), text)));
         }
         for node in &self.nodes {
             let text = format!("{} CPUs, {} MiB of last-level cache", node.cpus.len(), node.cache_bytes >> 20);
@@ -78,9 +79,37 @@ impl Node {
     }
 }
 
+/// The CPU's product name, where the system tells.
+pub(super) fn cpu_model() -> Option<String> {
+    let info = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
 /// How many NUMA nodes there are.
 pub(super) fn count_nodes() -> usize {
     ids().len().max(1)
+}
+
+/// Keeps the thread on some CPUs for as long as it lives.
+pub(super) struct Bound(CpuSet);
+
+impl Bound {
+    /// Binds the thread that calls; `None` where it may not be bound, and then it runs where it did.
+    pub(super) fn to(cpus: &[usize]) -> Option<Self> {
+        let before = rustix::thread::sched_getaffinity(None).ok()?;
+        let mut set = CpuSet::new();
+        cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
+        rustix::thread::sched_setaffinity(None, &set).ok()?;
+        Some(Self(before))
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // It was there before: nothing speaks against it, and if something does there is nobody to tell.
+        let _ = rustix::thread::sched_setaffinity(None, &self.0);
+    }
 }
 
 fn ids() -> Vec<usize> {
@@ -92,13 +121,13 @@ fn ids() -> Vec<usize> {
 }
 
 /// CPUs that this process may run on.
-fn allowed() -> BTreeSet<usize> {
+pub(super) fn allowed() -> BTreeSet<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return BTreeSet::from([0]) };
-    (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
 /// A list of the kernel: "0-3,8,10-11".
-fn parse_list(text: &str) -> Vec<usize> {
+pub(super) fn parse_list(text: &str) -> Vec<usize> {
     let mut out = Vec::new();
     for part in text.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -150,6 +179,18 @@ mod tests {
             [parse_size("48K"), parse_size("260M"), parse_size("64"), parse_size("x")],
             [Some(48 << 10), Some(260 << 20), Some(64), None]
         );
+    }
+
+    #[test]
+    fn a_thread_is_bound_and_let_go_again() {
+        let before = allowed();
+        let one = *before.first().unwrap();
+        {
+            let _bound = Bound::to(&[one]).unwrap();
+            assert_eq!(allowed(), BTreeSet::from([one]));
+        }
+        assert_eq!(allowed(), before);
+        assert!(Bound::to(&[]).is_none(), "a thread has to run somewhere");
     }
 
     #[test]
