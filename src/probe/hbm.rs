@@ -341,3 +341,16 @@ fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shape_of_every_loop_has_its_kernel() {
+        for (op, shape) in Op::ALL.into_iter().flat_map(|op| Shape::ALL.map(|shape| (op, shape))) {
+            let entry = format!(".visible .entry {}_{}(", op.name(), shape.suffix());
+            assert!(KERNELS.contains(&entry), "{entry}");
+        }
+    }
+}
