@@ -63,9 +63,17 @@ const CRATES: &[(&str, &[&str])] = &[
     ("libloading", &["probe"]),
 ];
 
-/// Calls into NVML or CUDA that change something and are allowed all the same. There are none: whoever adds
-/// one says what it changes, for whom, and who sets it back.
-const ALLOWED_SETTERS: &[&str] = &[];
+/// Calls into NVML or CUDA that set something and are allowed all the same: the name, where, and what it sets and for
+/// whom. All of these set what is this process' own and gone with it; nothing on a GPU that others see.
+const ALLOWED_SETTERS: &[(&str, &str, &str)] = &[
+    ("cuFuncSetAttribute", "src/probe/cuda/", SHARED_MEMORY),
+    ("cublasLtMatmulDescSetAttribute", "src/probe/cuda/", DESCRIPTION),
+    ("cublasLtMatmulPreferenceSetAttribute", "src/probe/cuda/", DESCRIPTION),
+    ("cublasLtMatrixLayoutSetAttribute", "src/probe/cuda/", DESCRIPTION),
+];
+const SHARED_MEMORY: &str =
+    "more than 48 KiB of shared memory for a kernel that this process has loaded, in its context";
+const DESCRIPTION: &str = "a field of a description in this process' memory: the library's way to take an argument";
 /// Where the calls of a GPU's libraries are: there nothing is even named as if it changed something.
 const LIBRARY_CALLS: [&str; 2] = ["src/sampler/nvml", "src/probe/"];
 /// Who may start a process: the one that makes sure that it is gone, and what that one is tested with.
@@ -94,8 +102,12 @@ impl Checker<'_> {
         self.module.first().map(String::as_str)
     }
 
+    fn may_set(&self, name: &str) -> bool {
+        ALLOWED_SETTERS.iter().any(|(allowed, place, _)| *allowed == name && self.file.starts_with(place))
+    }
+
     fn library_name(&mut self, name: &str) {
-        if is_setter(name) && !ALLOWED_SETTERS.contains(&name) {
+        if is_setter(name) && !self.may_set(name) {
             self.complain(&format!("`{name}` changes a GPU; warptop only looks"));
         }
     }
@@ -104,7 +116,7 @@ impl Checker<'_> {
     fn called(&mut self, name: &str) {
         let sets = ["set_", "reset_", "clear_"].iter().any(|prefix| name.starts_with(prefix));
         let here = LIBRARY_CALLS.iter().any(|place| self.file.starts_with(place));
-        if sets && here && !ALLOWED_SETTERS.contains(&name) {
+        if sets && here && !self.may_set(name) {
             self.complain(&format!("`{name}()` may change a GPU; warptop only looks"));
         }
     }
@@ -250,11 +262,10 @@ fn is_test(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Whether this is the name of a function of NVML, the CUDA driver or the CUDA runtime that changes something
-/// beyond a handle of the caller's own.
+/// Whether this is the name of a function of NVML, the CUDA driver, the CUDA runtime or cuBLAS that sets something.
 fn is_setter(name: &str) -> bool {
-    let cuda = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));
-    let cuda = cuda.filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
+    let of = ["cublasLt", "cublas", "cuda", "cu"].iter().find_map(|of| name.strip_prefix(of));
+    let cuda = of.filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
     // `cuMemsetD8` fills memory: its "set" is no word of its own.
     if cuda.is_some_and(|rest| ["Set", "Reset"].iter().any(|verb| rest.contains(verb))) {
         return true;
@@ -436,12 +447,28 @@ fn what_is_allowed_passes() {
     assert_eq!(verdict("src/cli.rs", "fn f() { println!(\"x\"); }"), "");
     for code in [
         "fn f() { rustix::process::set_parent_process_death_signal(None); }",
-        "fn f() { sys::cuMemsetD8_v2(1, 0, 1); sys::cublasLtMatmulDescSetAttribute(1); }",
+        "fn f() { sys::cuMemsetD8_v2(1, 0, 1); sys::cublasLtMatmul(1); }",
         "fn f() { std::process::id(); setup(); reset(); }",
     ] {
         assert_eq!(verdict("src/probe/link.rs", code), "", "{code}");
     }
     assert_eq!(verdict("src/probe/child.rs", "use std::process::{Command, Stdio};"), "");
+}
+
+#[test]
+fn what_may_be_set_may_be_set_there_and_nowhere_else() {
+    for (name, place, why) in ALLOWED_SETTERS {
+        assert!(is_setter(name) && why.len() > 40, "{name}");
+        for code in [format!("fn f() {{ sys::{name}(1); }}"), format!("fn f() {{ load(\"{name}\"); }}")] {
+            assert_eq!(verdict(&format!("{place}x.rs"), &code), "", "{name}");
+            for elsewhere in ["src/probe/hbm.rs", "src/sampler/nvml/mod.rs", "src/runtime/probes.rs"] {
+                assert!(verdict(elsewhere, &code).contains("changes a GPU"), "{name} in {elsewhere}");
+            }
+        }
+        // Only by its whole name.
+        let longer = format!("fn f() {{ load(\"{name}_v2\"); }}");
+        assert!(verdict(&format!("{place}x.rs"), &longer).contains("changes a GPU"), "{name}_v2");
+    }
 }
 
 #[test]
@@ -464,6 +491,9 @@ fn each_rule_is_caught() {
         ("src/probe/cuda/raw.rs", "fn f() { sys::cuCtxSetLimit(1, 2); }", "changes a GPU"),
         ("src/probe/cuda/raw.rs", "fn f() { sys::cuDevicePrimaryCtxReset_v2(1); }", "changes a GPU"),
         ("src/probe/cuda/raw.rs", "fn f() { load(b\"cudaDeviceSetLimit\"); }", "changes a GPU"),
+        ("src/probe/cuda/raw.rs", "fn f() { load(\"cublasSetMathMode\"); }", "changes a GPU"),
+        ("src/probe/cuda/raw.rs", "fn f() { sys::cuFuncSetCacheConfig(1, 2); }", "changes a GPU"),
+        ("src/probe/cuda/kernel.rs", "fn f(k: K) { k.set_attribute(1, 2); }", "may change a GPU"),
         ("src/probe/hbm.rs", "use std::process::Command;", "starts a process"),
         ("src/runtime.rs", "fn f() { std::process::Command::new(\"sh\"); }", "starts a process"),
         ("src/sampler/mod.rs", "use cudarc::driver::CudaContext;", "`cudarc` is for"),
