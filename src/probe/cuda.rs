@@ -28,6 +28,7 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::{CudaContext, DriverError, sys};
 
 use super::{Failure, GpuName, Link};
+use crate::model::text;
 
 pub(super) use buffer::{Buffer, HostBuffer};
 pub(super) use graph::Graph;
@@ -71,11 +72,7 @@ impl Gpu {
     pub(super) fn open_all(link: &Link) -> Result<Vec<Self>, Failure> {
         // SAFETY: loads the library, whose start-up code runs, and lets it go again.
         if !unsafe { sys::is_culib_present() } {
-            return Err(Failure::Unavailable(
-                "the CUDA driver's library (libcuda.so.1) is not on this machine: it comes with NVIDIA's driver; a \
-                 container has to be started with the capability 'compute'"
-                    .to_owned(),
-            ));
+            return Err(no_library());
         }
         let count = CudaContext::device_count().map_err(start_up)?;
         let mut open: Vec<_> = (0..usize::try_from(count).unwrap_or(0)).map(|_| None).collect();
@@ -208,14 +205,39 @@ fn words(error: DriverError) -> String {
     format!("{} ({})", text(error.error_name()), text(error.error_string()))
 }
 
+/// The words for a library that cannot be loaded.
+fn no_library() -> Failure {
+    const NAME: &str = "libcuda.so.1";
+    // SAFETY: as above; it was not loaded, and is only asked why.
+    let error = unsafe { libloading::Library::new(NAME) }.err();
+    let why = error.and_then(|error| std::error::Error::source(&error).map(|why| text::clean(&why.to_string())));
+    Failure::Unavailable(match why {
+        Some(why) if !why.contains("No such file") => {
+            format!("the CUDA driver's library cannot be loaded: {why}; install the driver's user-space part again")
+        }
+        _ => format!(
+            "the CUDA driver's library ({NAME}) is not on this machine: it comes with NVIDIA's driver; a container has \
+             to be started with the capability 'compute'"
+        ),
+    })
+}
+
 /// The words for a driver that does not start.
 fn start_up(error: DriverError) -> Failure {
     let advice = match error.0 {
-        sys::CUresult::CUDA_ERROR_NO_DEVICE => "is CUDA_VISIBLE_DEVICES set, or MIG on without an instance?",
+        sys::CUresult::CUDA_ERROR_NO_DEVICE => {
+            "NVML shows the GPU and CUDA does not: is MIG on without an instance, or was this container not given the GPU?"
+        }
         sys::CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => {
             "libcuda is of another version than the kernel's driver: was the driver updated without a restart?"
         }
         sys::CUresult::CUDA_ERROR_SYSTEM_NOT_READY => "is the fabric manager running?",
+        sys::CUresult::CUDA_ERROR_STUB_LIBRARY => {
+            "it is a toolkit's stand-in for building, not the driver's: take its folder 'stubs' out of LD_LIBRARY_PATH"
+        }
+        sys::CUresult::CUDA_ERROR_UNKNOWN => {
+            "is the kernel module nvidia-uvm loaded, and may this user open /dev/nvidia-uvm?"
+        }
         _ => "does nvidia-smi work, and may this user open /dev/nvidia*?",
     };
     Failure::Unavailable(format!("CUDA does not start: {}; {advice}", words(error)))

@@ -156,8 +156,19 @@ fn attempt(link: &mut Link) -> Result<Outcome, Failure> {
     catch_unwind(AssertUnwindSafe(|| (probe.run)(link, &params))).unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str);
         let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("for an unknown reason");
-        Err(Failure::Failed(format!("the probe broke off: {}", text::clean(words))))
+        Err(broke_off(&text::clean(words)))
     })
+}
+
+/// What a panic comes to. That a library has not a function that is called is one.
+fn broke_off(words: &str) -> Failure {
+    match words.strip_prefix("Missing symbol ").and_then(|words| words.split_once(':')) {
+        Some((function, _)) => Failure::Unavailable(format!(
+            "the library on this machine has no {function}: it is older than what the probe needs; update the GPU driver, \
+             or what else brought the library"
+        )),
+        None => Failure::Failed(format!("the probe broke off: {words}")),
+    }
 }
 
 /// Has the system kill this process when its parent ends, however that ends. Returns whether the parent
