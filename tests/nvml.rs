@@ -6,17 +6,16 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail by panicking")]
 
 use std::io::Write;
-use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
+#[path = "fake-nvml/mod.rs"]
+mod fake_nvml;
 mod support;
 
-use nvml_wrapper_sys::bindings as sys;
 use warptop::model::{Batch, Clock, FactKey, Metric, Reading, SourceId, SourceState, Subject, SystemClock, Why};
 use warptop::sampler::{Context, Options, SAMPLERS, Sink, Stop};
 use warptop::store::{Data, Retention, Store, Window};
@@ -31,31 +30,7 @@ impl Fake {
     /// Compiles it with these definitions.
     fn new(definitions: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let library = folder.path().join("libnvidia-ml.so.1");
-        let layout = [
-            ("SIZE_MEMORY", size_of::<sys::nvmlMemory_v2_t>()),
-            ("SIZE_PROCESS", size_of::<sys::nvmlProcessInfo_t>()),
-            ("SIZE_FIELD", size_of::<sys::nvmlFieldValue_t>()),
-            ("OFFSET_FIELD_VALUE", offset_of!(sys::nvmlFieldValue_t, value)),
-            ("SIZE_METRICS", size_of::<sys::nvmlGpmMetricsGet_t>()),
-            ("OFFSET_METRICS", offset_of!(sys::nvmlGpmMetricsGet_t, metrics)),
-            (
-                "OFFSET_UNIT",
-                offset_of!(sys::nvmlGpmMetric_t, metricInfo) + offset_of!(sys::nvmlGpmMetric_t__bindgen_ty_1, unit),
-            ),
-            ("SIZE_TEMPERATURE", size_of::<sys::nvmlTemperature_v1_t>()),
-            ("SIZE_EVENT", size_of::<sys::nvmlEventData_t>()),
-        ];
-        let output = Command::new("cc")
-            .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-shared", "-fPIC", "-o"])
-            .arg(&library)
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-nvml/fake.c"))
-            .arg(format!("-DCONTROL=\"{}\"", folder.path().display()))
-            .args(layout.map(|(name, value)| format!("-D{name}={value}")))
-            .args(definitions.iter().map(|definition| format!("-D{definition}")))
-            .output()
-            .expect("a C compiler called cc");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let library = fake_nvml::compile(folder.path(), definitions);
         Self { folder, library }
     }
 

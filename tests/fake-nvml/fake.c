@@ -1,12 +1,13 @@
 /* A stand-in for the NVIDIA library: as much of it as warptop calls, with answers that are known.
  *
- * tests/nvml.rs compiles one for each case. What may be defined:
+ * tests/nvml.rs and tests/cuda.rs compile one for each case. What may be defined:
  *   CONTROL            folder of control files (below) and of notes that the tests look for
  *   GPUS, DRIVER       number of GPUs, driver version
  *   INIT               result of nvmlInit_v2
  *   NOT_SUPPORTED      every question but the name is refused
  *   NO_GPM, GPM_NAN, GPM_DENIED, GPM_UNIT
  *   NO_LIST            processes that compute are not listed
+ *   IDLE               nobody uses a GPU: no process, no activity, any process may compute
  *   NO_MEMORY          memory information is refused (GB10)
  *   OLD_DRIVER         throttled time only as violation times; NEW_DRIVER: no nvmlDeviceGetTemperature
  *   SLOW_US, FIELDS_US what a query of utilisation, of field values takes
@@ -38,6 +39,12 @@
 #endif
 #ifndef FIELDS_US
 #define FIELDS_US 0
+#endif
+
+#ifdef IDLE
+#define IDLE_OR(value) 0
+#else
+#define IDLE_OR(value) (value)
 #endif
 
 enum { OK = 0, INVALID = 2, REFUSED = 3, DENIED = 4, TOO_SMALL = 7, TIMEOUT = 10, LOST = 15, MISMATCH = 18, DEPRECATED = 26 };
@@ -122,8 +129,8 @@ int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *out) {
     while (gpu->index == 1 && control(CONTROL "/hang")) usleep(5000);
     if (SLOW_US) usleep(SLOW_US);
     GATE(gpu);
-    out->gpu = 97 - gpu->index;
-    out->memory = 62;
+    out->gpu = IDLE_OR(97 - gpu->index);
+    out->memory = IDLE_OR(62);
     return OK;
 }
 int nvmlDeviceGetClockInfo(Gpu *gpu, u32 domain, u32 *out) { GATE(gpu); *out = domain == 1 ? 1575 : domain == 2 ? 3201 : 0; return OK; }
@@ -133,7 +140,7 @@ ASK(nvmlDeviceGetEnforcedPowerLimit, u32, 700000)
 /* The power cap, and a bit that no binding knows. */
 ASK(nvmlDeviceGetCurrentClocksEventReasons, u64, 0x4 | 0x10000)
 ASK(nvmlDeviceGetMemoryBusWidth, u32, 512)
-ASK(nvmlDeviceGetComputeMode, u32, 3)
+ASK(nvmlDeviceGetComputeMode, u32, IDLE_OR(3))
 ASK(nvmlDeviceGetTotalEnergyConsumption, u64, 76844600)
 ASK(nvmlDeviceGetCurrPcieLinkGeneration, u32, 4)
 ASK(nvmlDeviceGetCurrPcieLinkWidth, u32, 8)
@@ -225,6 +232,10 @@ int nvmlDeviceGetViolationStatus(Gpu *gpu, u32 policy, Violation *out) {
 /* GPU 0 has a process that computes and draws, GPU 1 one whose memory is not told. */
 static int list(const Gpu *gpu, u32 *count, Process *out) {
     GATE(gpu);
+#ifdef IDLE
+    *count = 0;
+    return OK;
+#endif
     u32 room = *count;
     *count = 1;
     if (room < 1 || !out) return TOO_SMALL;
@@ -272,7 +283,7 @@ int nvmlGpmMetricsGet(Metrics *request) {
 #ifdef GPM_NAN
         case 2: metric->value = NAN; break;
 #else
-        case 2: metric->value = 81.25; break;
+        case 2: metric->value = IDLE_OR(81.25); break;
 #endif
         case 3: metric->value = 17.9; break;
         case 5: metric->value = 76.0; break;
