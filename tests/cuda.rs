@@ -24,31 +24,43 @@ struct Machine(tempfile::TempDir);
 impl Machine {
     /// With an idle GPU, and no CUDA.
     fn new() -> Self {
+        Self::showing(&["IDLE"])
+    }
+
+    fn showing(nvml: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        fake_nvml::compile(folder.path(), &["IDLE"]);
+        fake_nvml::compile(folder.path(), nvml);
         Self(folder)
     }
 
-    /// With a CUDA library that was compiled with these definitions.
+    /// With a CUDA library that does not get as far as a device.
     fn with_cuda(definitions: &[&str]) -> Self {
-        let machine = Self::new();
-        let library = machine.0.path().join("libcuda.so.1");
+        Self::new().and("fake.c", definitions)
+    }
+
+    /// With a CUDA library whose device takes a known time for each launch.
+    fn with_device(definitions: &[&str]) -> Self {
+        Self::showing(&["IDLE", "UUID=\"GPU-00010203-0405-0607-0809-0a0b0c0d0e0%d\""]).and("device.c", definitions)
+    }
+
+    fn and(self, source: &str, definitions: &[&str]) -> Self {
+        let library = self.0.path().join("libcuda.so.1");
         let output = Command::new("cc")
-            .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"])
+            .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"])
             .arg(&library)
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-cuda/fake.c"))
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-cuda").join(source))
             .args(definitions.iter().map(|definition| format!("-D{definition}")))
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         // Under both names: where there is a real one, it must not be found first.
-        fs::copy(&library, machine.0.path().join("libcuda.so")).unwrap();
-        machine
+        fs::copy(&library, self.0.path().join("libcuda.so")).unwrap();
+        self
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    fn command(&self, probe: &str, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
-        command.args(["probe", "hbm", "--yes", "--no-discover"]).args(args);
+        command.args(["probe", probe, "--yes", "--no-discover"]).args(args);
         command.env("XDG_STATE_HOME", self.0.path()).env("LD_LIBRARY_PATH", self.0.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -56,7 +68,11 @@ impl Machine {
 
     /// What it comes to: exit code, report, and all that was shown.
     fn run(&self) -> (i32, Report, String) {
-        let Output { status, stdout, stderr } = self.command(&["--json"]).output().unwrap();
+        self.end(&mut self.command("hbm", &["--json"]))
+    }
+
+    fn end(&self, command: &mut Command) -> (i32, Report, String) {
+        let Output { status, stdout, stderr } = command.output().unwrap();
         let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
         let report = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}\n{stderr}"));
         self.is_left_alone();
@@ -120,7 +136,7 @@ fn without_the_library_it_says_what_why_and_what_to_do() {
     }
     is_clear(&shown);
     // And without JSON: the page and what stands beside it.
-    let output = machine.command(&[]).output().unwrap();
+    let output = machine.command("hbm", &[]).output().unwrap();
     let page = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(4) && page.contains("is not on this machine"), "{page}");
     is_clear(&page);
@@ -165,7 +181,7 @@ fn each_way_of_not_starting_has_its_words() {
 
 /// A run whose process hangs in cuInit, and that process.
 fn hanging(machine: &Machine) -> (Child, u32) {
-    let parent = machine.command(&["--json"]).spawn().unwrap();
+    let parent = machine.command("hbm", &["--json"]).spawn().unwrap();
     let mut child = 0;
     until("a process that hangs in the library", || {
         // It sleeps in pause(), with the library loaded.
@@ -200,4 +216,73 @@ fn a_library_that_hangs_is_stopped_and_killed_all_the_same() {
     parent.wait().unwrap();
     until("the end of the probe's process", || !machine.processes().contains(&child));
     machine.is_left_alone();
+}
+
+/// `launch` on a device that takes a known time for everything.
+fn launch(definitions: &[&str], environment: &[(&str, &str)]) -> (i32, Report) {
+    let machine = Machine::with_device(definitions);
+    let mut command = machine.command("launch", &["--json", "--seconds", "0.02"]);
+    let (code, report, shown) = machine.end(command.envs(environment.iter().copied()));
+    assert_eq!(report.ending, Ending::Done, "{shown}");
+    (code, report)
+}
+
+fn value(report: &Report, id: &str) -> f64 {
+    report.figure(id).unwrap_or_else(|| panic!("no {id}")).value
+}
+
+#[test]
+fn launches_are_as_slow_as_the_device_and_the_driver_make_them() {
+    let (_, report) = launch(&["CALL_NS=3000", "KERNEL_NS=2000", "GRAPH_CALL_NS=5000", "NODE_NS=1000"], &[]);
+    assert!(report.checks.len() == 5 && report.checks.iter().all(|check| check.passed), "{:?}", report.checks);
+    // The device's own time does not depend on how busy this machine is, the host's can only be longer.
+    for (id, us) in [("plain", 2.0), ("graph", 1.0), ("graph_10", 1.0), ("graph_1000", 1.0)] {
+        let found = value(&report, &format!("{id}_device"));
+        assert!((found / us - 1.0).abs() < 0.01, "{id}: {found} µs, not {us}");
+    }
+    // On a busy machine the smallest is nearer to what was asked for; a wrong divisor is off by ten and more.
+    for (id, us) in [
+        ("plain", 3.0),
+        ("plain_host", 3.0),
+        ("sync", 5.0),
+        ("graph", 1.0),
+        ("graph_10", 1.0),
+        ("graph_1000", 1.0),
+        ("graph_host", 5.0),
+        ("graph_10_host", 5.0),
+        ("graph_1000_host", 5.0),
+        ("small", 3.0),
+        ("small_graph", 1.0),
+    ] {
+        let figure = report.figure(id).unwrap_or_else(|| panic!("no {id}"));
+        assert!(figure.lo >= us && figure.lo < us * 8.0 && figure.value >= figure.lo, "{figure:?}, not {us}");
+    }
+    assert!(report.notes.iter().any(|note| note.starts_with("the host is the slower side")), "{:?}", report.notes);
+    assert!(report.environment.facts["launching thread"].contains("bound to CPU"), "{:?}", report.environment.facts);
+}
+
+#[test]
+fn a_slow_device_is_told_from_a_slow_host_and_causes_are_named() {
+    let environment = [("CUDA_LAUNCH_BLOCKING", "1"), ("CUDA_INJECTION64_PATH", "libprofile.so")];
+    let (_, report) = launch(&["KERNEL_NS=8000"], &environment);
+    let device = value(&report, "plain_device");
+    assert!((device - 8.0).abs() < 0.08 && value(&report, "plain") >= 8.0, "{device}");
+    for words in ["the GPU is the slower side", "CUDA_LAUNCH_BLOCKING is set", "libprofile.so"] {
+        assert!(report.notes.iter().any(|note| note.contains(words)), "no '{words}': {:?}", report.notes);
+    }
+}
+
+#[test]
+fn a_launch_that_is_lost_is_found() {
+    let (code, report) = launch(&["LOSE=999"], &[]);
+    assert_eq!(code, 3, "{:?}", report.verdict);
+    assert!(report.verdict.summary.contains("the computation was wrong: plain launches"), "{:?}", report.verdict);
+    assert!(report.checks.iter().filter(|check| !check.passed).count() >= 4, "{:?}", report.checks);
+}
+
+#[test]
+fn what_cannot_be_measured_is_left_out_and_told() {
+    let (_, report) = launch(&["NO_HOLD"], &[]);
+    assert!(report.figure("plain").is_some() && report.figure("plain_device").is_none());
+    assert!(report.notes.iter().any(|note| note.contains("not measured, since the host")), "{:?}", report.notes);
 }

@@ -4,6 +4,7 @@
  *   CONTROL            folder of control files (below) and of notes that the tests look for
  *   GPUS, DRIVER       number of GPUs, driver version
  *   INIT               result of nvmlInit_v2
+ *   UUID               the driver's name for a GPU, with its index as %d
  *   NOT_SUPPORTED      every question but the name is refused
  *   NO_GPM, GPM_NAN, GPM_DENIED, GPM_UNIT
  *   NO_LIST            processes that compute are not listed
@@ -30,6 +31,9 @@
 #endif
 #ifndef INIT
 #define INIT 0
+#endif
+#ifndef UUID
+#define UUID "GPU-fake-%d"
 #endif
 #ifndef GPM_UNIT
 #define GPM_UNIT "MiB/s"
@@ -123,7 +127,7 @@ int nvmlDeviceGetName(Gpu *gpu, char *out, u32 size) {
     snprintf(out, size, gpu->index == 0 ? "NVIDIA H200" : "NVIDIA \033[31mUnheard Of");
     return OK;
 }
-int nvmlDeviceGetUUID(Gpu *gpu, char *out, u32 size) { snprintf(out, size, "GPU-fake-%d", (int)gpu->index); return OK; }
+int nvmlDeviceGetUUID(Gpu *gpu, char *out, u32 size) { snprintf(out, size, UUID, (int)gpu->index); return OK; }
 
 int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *out) {
     while (gpu->index == 1 && control(CONTROL "/hang")) usleep(5000);
