@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use warptop::probe::report::{Ending, Report};
+use warptop::probe::{Needs, PROBES};
 
 /// Longest that anything here may take; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -175,6 +176,23 @@ fn each_way_of_not_starting_has_its_words() {
         assert_eq!((found, report.ending), (code, ending), "{definitions:?}: {shown}");
         let why = report.why.unwrap();
         assert!(words.iter().all(|words| why.contains(words)), "{definitions:?}: no {words:?} in '{why}'");
+        is_clear(&shown);
+    }
+}
+
+#[test]
+fn every_gpu_probe_has_these_words() {
+    let machine = Machine::with_cuda(&["INIT=803"]);
+    let gpu = PROBES.iter().filter(|probe| probe.spec.needs != Needs::Host);
+    let ids: Vec<_> = gpu.map(|probe| probe.spec.id).collect();
+    assert!(ids.len() >= 2, "{ids:?}");
+    for id in ids {
+        let (code, report, shown) = machine.end(&mut machine.command(id, &["--json"]));
+        assert_eq!((code, report.ending), (4, Ending::Refused), "{id}: {shown}");
+        assert!(
+            report.why.unwrap().contains("CUDA does not start: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"),
+            "{id}: {shown}"
+        );
         is_clear(&shown);
     }
 }

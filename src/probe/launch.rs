@@ -27,7 +27,7 @@ const SPEC: ProbeSpec = ProbeSpec {
     params: &[Param {
         name: "seconds",
         help: "time for each figure, s",
-        kind: Kind::Number { default: 0.3, least: 0.02, most: 60.0 },
+        kind: Kind::Number { default: 0.5, least: 0.02, most: 60.0 },
     }],
     cost,
     cool_ms: 5_000,
@@ -144,23 +144,21 @@ impl<'a> Bench<'a> {
     /// Launches in a stream, in the three ways, and there and back.
     fn plain(&self, link: &mut Link, plan: &mut Plan, outcome: &mut Outcome) -> Result<(), Failure> {
         let work = Work::Kernel { kernel: &self.empty, grid: ONE, args: &[] };
-        let wanted = |id: &str, label: &str, method: String| Wanted {
-            id: id.to_owned(),
-            label: label.to_owned(),
-            method,
+        let wanted = Wanted {
+            id: "plain".to_owned(),
+            label: "Plain launch".to_owned(),
+            method: format!("{} launches of an empty kernel in a row, until the GPU is done", self.burst),
             work: &work,
         };
-        let method = format!("{} launches of an empty kernel in a row, until the GPU is done", self.burst);
-        let all = wanted("plain", "Plain launch", method);
-        outcome.figures.extend(self.throughput(link, plan, &all)?);
-        self.apart(link, plan, &wanted("plain", "Plain launch", String::new()), outcome)?;
-        let sync = wanted("sync", "Launch and wait", format!("one launch and the wait for it, mean of {TRIPS}"));
-        let series = Series { id: &sync.id, unit: "µs", what: &sync.label };
-        let trips = plan.repeat(link, series, || {
+        outcome.figures.extend(self.throughput(link, plan, &wanted)?);
+        self.apart(link, plan, &wanted, outcome)?;
+        let (id, label) = ("sync", "Launch and wait");
+        let trips = plan.repeat(link, Series { id, unit: "µs", what: label }, || {
             let us = self.timer.trips(&work, TRIPS)?;
             Ok((us, us * f64::from(TRIPS)))
         })?;
-        outcome.figures.extend(figure(&sync.id, &sync.label, &trips, &sync.method));
+        let method = format!("one launch and the wait for it, mean of {TRIPS} round trips");
+        outcome.figures.extend(figure(id, label, &trips, &method));
         outcome.checks.push(self.counted("plain launches", self.burst, |arg| {
             self.gpu.stream.launch_times(self.burst, &self.count, ONE, &[arg])
         })?);
@@ -238,16 +236,16 @@ impl<'a> Bench<'a> {
         wanted: &Wanted<'_>,
         outcome: &mut Outcome,
     ) -> Result<(), Failure> {
-        let (id, label) = (format!("{}_host", wanted.id), format!("{}: host, a call", wanted.label));
+        let (id, label) = (format!("{}_host", wanted.id), format!("{}: call", wanted.label));
         let calls =
             plan.repeat(link, Series { id: &id, unit: "µs", what: &label }, || self.timer.calls(wanted.work))?;
-        let method = "the driver's call alone, into an empty queue";
+        let method = "the driver's call for one launch, into an empty queue";
         outcome.figures.extend(figure(&id, &label, &calls, method));
-        let (id, label) = (format!("{}_device", wanted.id), format!("{}: GPU, a kernel", wanted.label));
+        let (id, label) = (format!("{}_device", wanted.id), format!("{}: GPU alone", wanted.label));
         let call_us = outcome.figures.last().map_or(0.0, |figure| figure.value);
         let (values, missed) =
             self.timer.held(link, plan, Series { id: &id, unit: "µs", what: &label }, wanted.work, call_us)?;
-        let method = "time between two events for each kernel, from a queue that was full before the GPU began";
+        let method = "two events around kernels that all waited before the GPU began, for each kernel";
         let found = figure(&id, &label, &values, method);
         if found.is_none() {
             outcome.notes.push(format!(
