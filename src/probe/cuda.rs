@@ -21,6 +21,7 @@ mod random;
 mod stream;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -251,7 +252,7 @@ fn uuid(context: &CudaContext) -> Result<String, Failure> {
         if [0, 4, 6, 8, 10].contains(&i) {
             out.push('-');
         }
-        out.push_str(&format!("{:02x}", byte.cast_unsigned()));
+        let _ = write!(out, "{:02x}", byte.cast_unsigned());
     }
     Ok(out)
 }

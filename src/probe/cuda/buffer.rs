@@ -101,10 +101,10 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         // Work that still uses it has to be done. An error here was or will be told by the call it belongs to.
-        drop(self.context.synchronize());
+        let _ = self.context.synchronize();
         if self.context.bind_to_thread().is_ok() {
             // SAFETY: it came from `malloc_sync` of this context, and nothing uses it any more.
-            drop(unsafe { result::free_sync(self.address) });
+            let _ = unsafe { result::free_sync(self.address) };
         }
         self.room.fetch_add(self.bytes, Ordering::Relaxed);
     }
@@ -171,10 +171,10 @@ impl HostBuffer {
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         // Copies that still use it have to be done.
-        drop(self.context.synchronize());
+        let _ = self.context.synchronize();
         if self.pageable.is_none() && self.context.bind_to_thread().is_ok() {
             // SAFETY: it came from `malloc_host`, and nothing uses it any more.
-            drop(unsafe { result::free_host(self.start.cast()) });
+            let _ = unsafe { result::free_host(self.start.cast()) };
         }
     }
 }
