@@ -150,7 +150,7 @@ const fn turn(place: usize, len: usize, back: bool) -> usize {
 /// cells allow.
 fn same_place((column, row): (u16, u16), old: (u16, u16), new: (u16, u16)) -> (u16, u16) {
     let middle = |at: u16, old: u16, new: u16| {
-        let place = (2 * u32::from(at) + 1) * u32::from(new) / (2 * u32::from(old));
+        let place = (2 * u64::from(at) + 1) * u64::from(new) / (2 * u64::from(old));
         u16::try_from(place).unwrap_or(u16::MAX).min(new - 1)
     };
     (middle(column, old.0, new.0), middle(row, old.1, new.1))
