@@ -20,7 +20,7 @@ pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
 const SPEC: ProbeSpec = ProbeSpec {
     id: "launch",
     key: 'l',
-    name: "launch overhead",
+    name: "launches",
     help: "What it takes to launch a kernel: in a stream, in a graph, and with waiting for it; host and GPU apart. What \
            decode at small batches is bound by when nothing else is.",
     needs: Needs::Gpu,
