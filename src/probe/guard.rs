@@ -193,14 +193,15 @@ fn gpu_may(gpu: &Gpu, cost: &Cost, forced: bool, company: &mut Vec<String>) -> R
         return Err(Box::new(refuse(false, why, "look at power supply and cooling first; the clocks pane says which")));
     }
     neighbours(gpu, busy, forced, company)?;
-    let (Some(used), Some(total)) = (used, total) else { return Ok(cost.gpu_bytes) };
+    let least = cost.least_gpu_bytes();
+    let (Some(used), Some(total)) = (used, total) else { return Ok(least) };
     let room = total - used - headroom(total);
-    if room < cost.gpu_bytes as f64 {
+    if room < least as f64 {
         let why = format!(
             "GPU {i} has {} free, of which {} stay free for others; the probe takes {}",
             Size(total - used),
             Size(headroom(total)),
-            Size(cost.gpu_bytes as f64)
+            Size(least as f64)
         );
         return Err(Box::new(refuse(false, why, "give it a smaller working set, or free device memory")));
     }
@@ -288,7 +289,8 @@ impl std::fmt::Display for Size {
     }
 }
 
-fn headroom(total: f64) -> f64 {
+/// Device memory that stays free for others, of `total`, bytes.
+pub(super) fn headroom(total: f64) -> f64 {
     HEADROOM_BYTES.max(total * HEADROOM_SHARE)
 }
 
@@ -355,10 +357,14 @@ impl Watch {
         {
             return Some(format!("process {} began to compute on GPU {i}", stranger.pid));
         }
-        let own_bytes = own.and_then(|own| own.mem.value());
-        let own_bytes = own_bytes.unwrap_or(0.0).max(self.cost.gpu_bytes as f64 + CONTEXT_BYTES);
-        let (used, total) = (gpu.mem_used.value()?, gpu.mem_total.value()?);
-        let growth = used - before.mem_used.value()? - own_bytes;
+        let (used_before, used, total) = (before.mem_used.value()?, gpu.mem_used.value()?, gpu.mem_total.value()?);
+        let may = if self.cost.takes_the_rest() {
+            total - used_before - headroom(total)
+        } else {
+            self.cost.gpu_bytes as f64 + CONTEXT_BYTES
+        };
+        let own_bytes = own.and_then(|own| own.mem.value()).unwrap_or(0.0).max(may);
+        let growth = used - used_before - own_bytes;
         let short = total - used < headroom(total);
         // Before anybody is out of memory, the probe is.
         if growth > 0.0 && short || growth > GROWTH_BYTES && !self.forced {

@@ -50,7 +50,7 @@ pub struct ProbeSpec {
 pub struct Cost {
     /// How long it takes, s.
     pub seconds: f64,
-    /// Device memory it takes on each GPU, context included, bytes.
+    /// Device memory it takes on each GPU, context included, bytes; [`Self::THE_REST`] for as much as there may be.
     pub gpu_bytes: u64,
     /// Memory of the host it takes, bytes.
     pub host_bytes: u64,
@@ -58,6 +58,24 @@ pub struct Cost {
     pub watts: Option<f64>,
     /// What else on the machine it disturbs: the end of the sentence "It disturbs …".
     pub disturbs: String,
+}
+
+impl Cost {
+    /// As [`Self::gpu_bytes`]: all that is left beside what stays free for others, for moments. Such a probe makes do
+    /// with less.
+    pub const THE_REST: u64 = u64::MAX;
+    /// What such a probe wants at least, bytes: a context.
+    const LEAST_OF_THE_REST: u64 = 1 << 30;
+
+    /// Whether it takes all that is left.
+    pub const fn takes_the_rest(&self) -> bool {
+        self.gpu_bytes == Self::THE_REST
+    }
+
+    /// Device memory without which it does not run, bytes.
+    pub const fn least_gpu_bytes(&self) -> u64 {
+        if self.takes_the_rest() { Self::LEAST_OF_THE_REST } else { self.gpu_bytes }
+    }
 }
 
 impl fmt::Display for Cost {
@@ -70,7 +88,11 @@ impl fmt::Display for Cost {
         } else {
             write!(f, "about {:.1} min", seconds / 60.0)?;
         }
-        for (bytes, whose) in [(self.gpu_bytes, "device memory"), (self.host_bytes, "host memory")] {
+        if self.takes_the_rest() {
+            f.write_str(", for moments all device memory but what stays free for others")?;
+        }
+        let gpu_bytes = if self.takes_the_rest() { 0 } else { self.gpu_bytes };
+        for (bytes, whose) in [(gpu_bytes, "device memory"), (self.host_bytes, "host memory")] {
             let mib = bytes as f64 / MIB;
             if mib >= 1024.0 {
                 write!(f, ", {:.1} GiB of {whose}", mib / 1024.0)?;
@@ -332,6 +354,9 @@ mod tests {
         );
         let short = Cost { seconds: 300.0, gpu_bytes: 0, host_bytes: 0, watts: None, ..cost };
         assert!(short.to_string().starts_with("about 5.0 min. It disturbs"));
+        let all = Cost { gpu_bytes: Cost::THE_REST, ..short };
+        let words = "about 5.0 min, for moments all device memory but what stays free for others. It disturbs";
+        assert!(all.to_string().starts_with(words), "{all}");
     }
 
     #[test]

@@ -188,3 +188,25 @@ fn errors_from_before_the_run_do_not_count() {
     let before = Gpu { ecc: Reading::Missing(Why::NotYet), ..gpu() };
     assert_eq!(abort(&before, Gpu { ecc: Reading::Value(3.0), ..running() }, false), None);
 }
+
+#[test]
+fn a_probe_that_takes_the_rest_leaves_the_headroom() {
+    let rest = Cost { gpu_bytes: Cost::THE_REST, ..cost() };
+    let half = Gpu { mem_used: Reading::Value(70.0 * GIB), ..gpu() };
+    let Verdict::Admitted(admission) = preflight(&on(half.clone()), &rest, true, false) else { panic!() };
+    assert_eq!(admission.most_bytes, 63 * GIB as u64);
+    // Not even a context fits; and what is not known is not taken.
+    let full = Gpu { mem_used: Reading::Value(132.5 * GIB), ..gpu() };
+    assert!(matches!(preflight(&on(full), &rest, true, true), Verdict::Refused(_)));
+    let unknown = Gpu { mem_used: Reading::Missing(Why::Unsupported), ..gpu() };
+    let Verdict::Admitted(admission) = preflight(&on(unknown), &rest, true, true) else { panic!() };
+    assert_eq!(admission.most_bytes, 1 << 30);
+    // A reading may come just while it holds all that it may; what is more is somebody else's.
+    let watch = Watch::new(&on(half), &rest, false);
+    let holding = |used: f64, own: f64| {
+        on(Gpu { processes: Ok(vec![process(99, own)]), mem_used: Reading::Value(used * GIB), ..running() })
+    };
+    assert_eq!(watch.abort(&holding(133.0, 63.0), Some(99)), None);
+    assert_eq!(watch.abort(&holding(133.0, 0.5), Some(99)), None, "the two readings are not of one moment");
+    assert!(watch.abort(&holding(133.1, 0.5), Some(99)).unwrap().contains("others took"));
+}
