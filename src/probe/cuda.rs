@@ -19,6 +19,7 @@ mod kernel;
 mod library;
 mod random;
 mod stream;
+mod vmm;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -51,6 +51,7 @@ pub mod spec;
 mod cuda;
 #[cfg(any(test, debug_assertions))]
 mod fake;
+mod frag;
 mod hbm;
 mod hostmem;
 mod launch;
@@ -77,6 +78,7 @@ pub const PROBES: &[Probe] = &[
     hbm::PROBE,
     launch::PROBE,
     hostmem::PROBE,
+    frag::PROBE,
     // Misbehaves on request: what the framework is tested with. Not in a release.
     #[cfg(any(test, debug_assertions))]
     fake::PROBE,
