@@ -55,6 +55,7 @@ mod frag;
 mod hbm;
 mod hostmem;
 mod launch;
+mod moe;
 mod plan;
 mod topology;
 
@@ -79,6 +80,7 @@ pub const PROBES: &[Probe] = &[
     launch::PROBE,
     hostmem::PROBE,
     frag::PROBE,
+    moe::PROBE,
     // Misbehaves on request: what the framework is tested with. Not in a release.
     #[cfg(any(test, debug_assertions))]
     fake::PROBE,
