@@ -178,6 +178,13 @@ pub struct Outcome {
     /// Texts about the machine and the libraries that were used, by name.
     #[serde(default)]
     pub facts: BTreeMap<String, String>,
+    /// What the hardware as it was found promises for a figure, by the figure's id and in its unit: it goes before the
+    /// product's datasheet.
+    #[serde(default)]
+    pub promised: BTreeMap<String, f64>,
+    /// What the probe itself found to be wrong, each with what to do. With such words the verdict is `watch` or worse.
+    #[serde(default)]
+    pub advice: Vec<String>,
 }
 
 /// Why a probe has no result, ready for the screen: what, why, and what to do.
@@ -300,7 +307,7 @@ fn safe(mut message: Message) -> Message {
                 clean(&mut check.what);
                 clean(&mut check.detail);
             }
-            outcome.notes.iter_mut().for_each(clean);
+            outcome.notes.iter_mut().chain(&mut outcome.advice).for_each(clean);
             outcome.facts.values_mut().for_each(clean);
         }
     }

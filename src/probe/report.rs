@@ -21,6 +21,9 @@ const WATCH_PCT: f64 = 95.0;
 /// Below this share of the reference something is wrong, %.
 const FAILED_PCT: f64 = 80.0;
 
+/// What is left to do when there is no clue.
+const UNEXPLAINED: &str = "nothing that warptop reads explains it: run it again, then compare with another machine";
+
 /// How the run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -205,11 +208,11 @@ pub fn pct(value: f64, whole: f64, better: Better) -> Option<f64> {
 }
 
 impl Judged {
-    /// Holds a figure against all that is known for it.
-    pub fn new(figure: Figure, probe: &str, target: &Target, baseline: Option<&Report>) -> Self {
+    /// Holds a figure against all that is known for it: `promised` is what the hardware as it was found promises.
+    pub fn new(figure: Figure, probe: &str, target: &Target, promised: Option<f64>, baseline: Option<&Report>) -> Self {
         let model = target.gpus.first().map_or("", |gpu| gpu.name.as_str());
         let known = reference::of(model, probe, &figure.id);
-        let datasheet = reference::datasheet(model, probe, &figure.id);
+        let datasheet = promised.or_else(|| reference::datasheet(model, probe, &figure.id));
         let before = baseline.and_then(|report| report.figure(&figure.id));
         let baseline = before.filter(|before| before.unit == figure.unit).map(|before| before.value);
         let share = |whole: Option<f64>| pct(figure.value, whole?, figure.better);
@@ -232,6 +235,22 @@ impl Judged {
     }
 }
 
+impl Verdict {
+    /// Puts first what the probe itself advises, which makes it worth a look.
+    fn with(mut self, advice: Vec<String>) -> Self {
+        if advice.is_empty() {
+            return self;
+        }
+        if self.level < Level::Watch {
+            self.level = Level::Watch;
+            self.summary.push_str("; something is not as it should be");
+        }
+        self.advice.retain(|words| words != UNEXPLAINED);
+        self.advice.splice(0..0, advice);
+        self
+    }
+}
+
 impl Report {
     /// A figure of the result.
     pub fn figure(&self, id: &str) -> Option<&Figure> {
@@ -245,12 +264,15 @@ impl Report {
 
     /// Takes in what the probe found, holds it against what is known, and judges.
     pub fn take(&mut self, outcome: Outcome, baseline: Option<&Self>) {
-        let judge = |figure| Judged::new(figure, &self.probe, &self.target, baseline);
+        let judge = |figure: Figure| {
+            let promised = outcome.promised.get(&figure.id).copied();
+            Judged::new(figure, &self.probe, &self.target, promised, baseline)
+        };
         self.results = outcome.figures.into_iter().map(judge).collect();
         self.checks = outcome.checks;
         self.notes.extend(outcome.notes);
         self.environment.facts.extend(outcome.facts);
-        self.verdict = self.judge();
+        self.verdict = self.judge().with(outcome.advice);
     }
 
     /// What a run without a result comes to.
@@ -315,9 +337,7 @@ impl Report {
             }
         }
         if out.is_empty() {
-            out.push(
-                "nothing that warptop reads explains it: run it again, then compare with another machine".to_owned(),
-            );
+            out.push(UNEXPLAINED.to_owned());
         }
         out
     }

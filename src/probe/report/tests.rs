@@ -102,6 +102,26 @@ fn advice_names_what_held_it_back() {
 }
 
 #[test]
+fn what_the_probe_itself_advises_comes_first_and_is_worth_a_look() {
+    let advised = |triad: f64| {
+        let mut report = report("a", triad);
+        report.take(Outcome { advice: vec!["reseat it".to_owned()], ..outcome(triad, true) }, None);
+        report.verdict
+    };
+    let (good, bad) = (advised(4400.0), advised(3000.0));
+    assert_eq!((good.level, good.advice.as_slice()), (Level::Watch, ["reseat it".to_owned()].as_slice()));
+    assert!(good.summary.contains("not as it should be"), "{good:?}");
+    assert_eq!((bad.level, bad.advice.len()), (Level::Failed, 1), "no 'nothing explains it' beside it: {bad:?}");
+}
+
+#[test]
+fn what_the_hardware_promises_goes_before_the_product() {
+    let mut report = report("a", 4000.0);
+    report.take(Outcome { promised: [("triad".to_owned(), 5000.0)].into(), ..outcome(4000.0, true) }, None);
+    assert_eq!((report.results[0].datasheet, report.results[0].pct_of_datasheet), (Some(5000.0), Some(80.0)));
+}
+
+#[test]
 fn for_a_time_less_is_more() {
     assert_eq!(pct(2.0, 1.0, Better::Lower), Some(50.0));
     assert_eq!(pct(2.0, 1.0, Better::Higher), Some(200.0));
