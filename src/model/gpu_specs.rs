@@ -36,6 +36,33 @@ pub fn dram_peak_bytes_per_s(name: &str) -> Option<f64> {
     TABLE.iter().find(|(model, _)| names_model(name, model)).map(|&(_, peak)| peak)
 }
 
+/// PCIe generation and lanes by the vendor's datasheet, or `None` for a model not in the table.
+///
+/// Source: NVIDIA product datasheets, which give both directions together and without encoding ("PCIe Gen5: 128 GB/s" is
+/// generation 5 with 16 lanes).
+pub fn pcie_link(name: &str) -> Option<(usize, u32)> {
+    const TABLE: &[(&str, (usize, u32))] = &[
+        ("H200", (5, 16)),
+        ("H100", (5, 16)),
+        ("RTX 5090", (5, 16)),
+        ("A100-SXM4-80GB", (4, 16)),
+        ("A100-SXM4-40GB", (4, 16)),
+        ("A100 80GB PCIe", (4, 16)),
+        ("A100-PCIE-40GB", (4, 16)),
+        ("L40S", (4, 16)),
+        ("L40", (4, 16)),
+        ("L4", (4, 16)),
+        ("RTX 4090", (4, 16)),
+        ("RTX 3090", (4, 16)),
+        ("T4", (3, 16)),
+    ];
+    // A laptop part may have fewer lanes.
+    if name.contains("Laptop") || name.contains("Max-Q") {
+        return None;
+    }
+    TABLE.iter().find(|(model, _)| names_model(name, model)).map(|&(_, link)| link)
+}
+
 /// Whether `name` contains `model` as whole words: "L4" is in "NVIDIA L4", not in "NVIDIA L40S".
 pub fn names_model(name: &str, model: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
@@ -48,6 +75,16 @@ pub fn names_model(name: &str, model: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_are_those_of_the_product_and_not_of_one_with_a_similar_name() {
+        assert_eq!(pcie_link("NVIDIA H200"), Some((5, 16)));
+        assert_eq!(pcie_link("NVIDIA H100 80GB HBM3"), Some((5, 16)));
+        assert_eq!(pcie_link("NVIDIA A100-SXM4-80GB"), Some((4, 16)));
+        // NVLink leads from this one to its CPU.
+        assert_eq!(pcie_link("NVIDIA GH200 480GB"), None);
+        assert_eq!(pcie_link("NVIDIA GeForce RTX 4090 Laptop GPU"), None);
+    }
 
     #[test]
     fn names_are_matched_whole() {

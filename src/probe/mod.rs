@@ -56,6 +56,10 @@ mod hbm;
 mod hostmem;
 mod launch;
 mod moe;
+mod lane;
+mod pci;
+mod pcie;
+mod place;
 mod plan;
 mod topology;
 
@@ -78,6 +82,7 @@ pub struct Probe {
 pub const PROBES: &[Probe] = &[
     hbm::PROBE,
     launch::PROBE,
+    pcie::PROBE,
     hostmem::PROBE,
     frag::PROBE,
     moe::PROBE,

@@ -4,6 +4,8 @@
 
 use crate::model::gpu_specs;
 
+use super::pci::Speed;
+
 /// A figure of another measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reference {
@@ -59,8 +61,16 @@ pub fn of(model: &str, probe: &str, figure: &str) -> Option<&'static Reference> 
 pub fn datasheet(model: &str, probe: &str, figure: &str) -> Option<f64> {
     match (probe, figure) {
         ("hbm", "read" | "write" | "copy" | "triad") => gpu_specs::dram_peak_bytes_per_s(model).map(|peak| peak / 1e9),
+        ("pcie", "h2d" | "d2h" | "h2d_both" | "d2h_both") => pcie_gb_per_s(model),
+        ("pcie", "both") => pcie_gb_per_s(model).map(|each_way| each_way * 2.0),
         _ => None,
     }
+}
+
+/// What the product's link carries each way after encoding, GB/s.
+fn pcie_gb_per_s(model: &str) -> Option<f64> {
+    let (generation, lanes) = gpu_specs::pcie_link(model)?;
+    Some(Speed::of(generation, lanes)?.gb_per_s())
 }
 
 #[cfg(test)]
@@ -74,6 +84,11 @@ mod tests {
         assert_eq!(of("", "hbm", "triad"), None);
         assert_eq!(datasheet("NVIDIA H200", "hbm", "copy"), Some(4800.0));
         assert_eq!(datasheet("NVIDIA H200", "hbm", "l2_read"), None);
+        // 32 GT/s on 16 lanes, 128 of 130 bits are data.
+        let each_way = 32.0 * 16.0 / 8.0 * 128.0 / 130.0;
+        assert!((datasheet("NVIDIA H200", "pcie", "d2h").unwrap() - each_way).abs() < 1e-9);
+        assert!((datasheet("NVIDIA H200", "pcie", "both").unwrap() - 2.0 * each_way).abs() < 1e-9);
+        assert_eq!(datasheet("NVIDIA H200", "pcie", "h2d_pageable"), None);
     }
 
     #[test]
