@@ -56,6 +56,7 @@ mod hbm;
 mod hostmem;
 mod launch;
 mod moe;
+mod kvload;
 mod lane;
 mod pci;
 mod pcie;
@@ -86,6 +87,7 @@ pub const PROBES: &[Probe] = &[
     hostmem::PROBE,
     frag::PROBE,
     moe::PROBE,
+    kvload::PROBE,
     // Misbehaves on request: what the framework is tested with. Not in a release.
     #[cfg(any(test, debug_assertions))]
     fake::PROBE,
