@@ -192,12 +192,16 @@ fn environment(out: &mut String, environment: &Environment) {
 fn machine(out: &mut String, gpu: &GpuEnvironment) {
     let _ = writeln!(out, "| GPU {} | before | smallest | mean | largest | limit |", gpu.index);
     out.push_str("| --- | ---: | ---: | ---: | ---: | ---: |\n");
-    let rows: [(&str, &Range, Option<f64>); 5] = [
+    let rows: [(&str, &Range, Option<f64>); 9] = [
         ("SM clock, MHz", &gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
         ("memory clock, MHz", &gpu.mem_clock_mhz, None),
         ("temperature, °C", &gpu.temp_c, None),
         ("memory temperature, °C", &gpu.mem_temp_c, None),
         ("power, W", &gpu.power_w, gpu.power_limit_w),
+        ("PCIe generation", &gpu.pcie_generation, gpu.pcie_generation_max),
+        ("PCIe lanes", &gpu.pcie_lanes, gpu.pcie_lanes_max),
+        ("PCIe to the GPU, GB/s", &gpu.pcie_rx_gb_per_s, None),
+        ("PCIe from the GPU, GB/s", &gpu.pcie_tx_gb_per_s, None),
     ];
     for (name, range, limit) in rows {
         let [before, min, mean, max] = [range.before, range.min, range.mean, range.max].map(number);

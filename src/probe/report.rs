@@ -102,8 +102,9 @@ pub struct Environment {
     pub facts: BTreeMap<String, String>,
 }
 
-/// A GPU while the probe ran.
+/// A GPU while the probe ran. A report of an older version lacks what was added since.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GpuEnvironment {
     /// NVML index.
     pub index: u8,
@@ -121,6 +122,18 @@ pub struct GpuEnvironment {
     pub power_w: Range,
     /// Power limit, W.
     pub power_limit_w: Option<f64>,
+    /// PCIe generation of its link, which is slowed down while idle.
+    pub pcie_generation: Range,
+    /// Highest generation that GPU and slot can do.
+    pub pcie_generation_max: Option<f64>,
+    /// Lanes of its link.
+    pub pcie_lanes: Range,
+    /// Most lanes that GPU and slot have.
+    pub pcie_lanes_max: Option<f64>,
+    /// Data to the GPU as warptop's own sampler counts it, GB/s.
+    pub pcie_rx_gb_per_s: Range,
+    /// Data from the GPU, likewise.
+    pub pcie_tx_gb_per_s: Range,
     /// Time that each reason held the clocks down during the run, ms; `null` where it is not counted.
     pub throttled_ms: BTreeMap<String, Option<f64>>,
 }
@@ -235,6 +248,26 @@ impl Judged {
     }
 }
 
+impl GpuEnvironment {
+    /// What is wrong with the link as the driver tells it, where data flowed during the run; `None` where nothing is or
+    /// nothing can be told: without data a link is slowed down to save power.
+    fn link_advice(&self) -> Option<String> {
+        /// Data that keeps a link at its speed, GB/s: other than that of a few kernels that are launched.
+        const FLOWS: f64 = 1.0;
+        let flowed = [self.pcie_rx_gb_per_s, self.pcie_tx_gb_per_s].iter().any(|data| data.max > Some(FLOWS));
+        let (generation, lanes) = (self.pcie_generation.max?, self.pcie_lanes.max?);
+        let (generation_max, lanes_max) = (self.pcie_generation_max?, self.pcie_lanes_max?);
+        let short = generation < generation_max || lanes < lanes_max;
+        (flowed && short).then(|| {
+            format!(
+                "the link of GPU {} ran at gen {generation:.0} x{lanes:.0}, it can do gen {generation_max:.0} \
+                 x{lanes_max:.0}: reseat the card or its riser, look at the slot's settings in the firmware",
+                self.index
+            )
+        })
+    }
+}
+
 impl Verdict {
     /// Puts first what the probe itself advises, which makes it worth a look.
     fn with(mut self, advice: Vec<String>) -> Self {
@@ -272,7 +305,12 @@ impl Report {
         self.checks = outcome.checks;
         self.notes.extend(outcome.notes);
         self.environment.facts.extend(outcome.facts);
-        self.verdict = self.judge().with(outcome.advice);
+        let mut advice = outcome.advice;
+        // What the probe read itself, while data flowed, goes first.
+        if self.figure("link_generation").is_none() {
+            advice.extend(self.environment.gpus.iter().filter_map(GpuEnvironment::link_advice));
+        }
+        self.verdict = self.judge().with(advice);
     }
 
     /// What a run without a result comes to.

@@ -126,6 +126,11 @@ fn gpu_environment(data: &Data, index: u8, (from, to): (Time, Time)) -> GpuEnvir
             max: extremes.map(|(_, max)| max),
         }
     };
+    let giga = |metric| {
+        let Range { before, min, mean, max } = range(metric);
+        let [before, min, mean, max] = [before, min, mean, max].map(|value| value.map(|bytes| bytes / 1e9));
+        Range { before, min, mean, max }
+    };
     let seconds = window.ms() as f64 / 1000.0;
     let throttled = Throttled::over(data, index, window);
     let held = throttled.reasons().map(|(reason, rate)| (reason.name.to_owned(), rate.value().map(|ms| ms * seconds)));
@@ -138,6 +143,12 @@ fn gpu_environment(data: &Data, index: u8, (from, to): (Time, Time)) -> GpuEnvir
         mem_temp_c: range(Metric::MemTemp),
         power_w: range(Metric::Power),
         power_limit_w: latest(Metric::PowerLimit),
+        pcie_generation: range(Metric::PcieGen),
+        pcie_generation_max: latest(Metric::PcieGenMax),
+        pcie_lanes: range(Metric::PcieWidth),
+        pcie_lanes_max: latest(Metric::PcieWidthMax),
+        pcie_rx_gb_per_s: giga(Metric::PcieRx),
+        pcie_tx_gb_per_s: giga(Metric::PcieTx),
         throttled_ms: held.collect(),
     }
 }
@@ -218,9 +229,15 @@ mod tests {
             let mut batch = Batch::new(SourceId::Nvml, AT + ms, 3_500);
             batch.push(Subject::Gpu(0), Metric::SmClock, clock);
             batch.push(Subject::Gpu(0), Metric::ThrottledPowerCap, held);
+            batch.push(Subject::Gpu(0), Metric::PcieRx, clock * 1e7);
+            batch.push(Subject::Gpu(0), Metric::PcieGen, if held > 0.0 { 5.0 } else { 1.0 });
             store.push(&batch);
         }
         let gpu = gpu_environment(&store.read(), 0, (AT, AT + 2_000));
+        // 1500 × 10⁷ bytes/s; idle before the run, at full speed during it.
+        let (to, from) = (gpu.pcie_rx_gb_per_s.max, gpu.pcie_tx_gb_per_s.max);
+        assert!((to.unwrap() - 15.0).abs() < 1e-3 && from.is_none(), "{to:?} {from:?}");
+        assert_eq!((gpu.pcie_generation.before, gpu.pcie_generation.max), (Some(1.0), Some(5.0)));
         let Range { before, min, max, .. } = gpu.sm_clock_mhz;
         assert_eq!((before, min, max), (Some(1980.0), Some(1400.0), Some(1500.0)));
         let held = gpu.throttled_ms["sw_power_cap"].unwrap();

@@ -115,6 +115,29 @@ fn what_the_probe_itself_advises_comes_first_and_is_worth_a_look() {
 }
 
 #[test]
+fn a_link_is_judged_by_the_driver_only_where_data_flowed_and_the_probe_saw_none() {
+    let range = |max| Range { max: Some(max), ..Range::default() };
+    let advice = |rx, lanes, own: bool| {
+        let mut report = report("a", 4400.0);
+        report.environment.gpus = vec![GpuEnvironment {
+            pcie_generation: range(5.0),
+            pcie_generation_max: Some(5.0),
+            pcie_lanes: range(lanes),
+            pcie_lanes_max: Some(16.0),
+            pcie_rx_gb_per_s: range(rx),
+            ..GpuEnvironment::default()
+        }];
+        let mut outcome = outcome(4400.0, true);
+        let link = Figure::median("link_generation", "", "", Better::Neither, &[5.0]);
+        outcome.figures.extend(link.filter(|_| own));
+        report.take(outcome, None);
+        report.verdict.advice.join("")
+    };
+    assert!(advice(20.0, 8.0, false).contains("GPU 0 ran at gen 5 x8, it can do gen 5 x16"));
+    assert_eq!([advice(20.0, 16.0, false), advice(0.1, 8.0, false), advice(20.0, 8.0, true)], [""; 3]);
+}
+
+#[test]
 fn what_the_hardware_promises_goes_before_the_product() {
     let mut report = report("a", 4000.0);
     report.take(Outcome { promised: [("triad".to_owned(), 5000.0)].into(), ..outcome(4000.0, true) }, None);
@@ -135,4 +158,7 @@ fn a_report_reads_back() {
     let report = report("a", 4000.0);
     let json = serde_json::to_string_pretty(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    // One of a version that did not know the link.
+    let older: GpuEnvironment = serde_json::from_str(r#"{"index":3,"power_w":{"max":7.0}}"#).unwrap();
+    assert_eq!((older.index, older.power_w.max, older.pcie_lanes.max), (3, Some(7.0), None));
 }
