@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use crate::model::{Reading, Why};
 
 use super::life::Refusal;
-use super::spec::Cost;
+use super::spec::{Cost, Needs};
 
 /// Device memory that stays free for others, bytes: this much, or [`HEADROOM_SHARE`] of all.
 const HEADROOM_BYTES: f64 = 2.0 * GIB;
@@ -124,10 +124,17 @@ fn refuse(can_force: bool, why: String, hint: &str) -> Verdict {
 const FORCE: &str = "stop it, or force the run: it then keeps the target busy for a tenth of the time";
 
 /// Whether a run of this cost may start.
-pub fn preflight(machine: &Machine, cost: &Cost, needs_gpu: bool, forced: bool) -> Verdict {
+pub fn preflight(machine: &Machine, cost: &Cost, needs: Needs, forced: bool) -> Verdict {
+    let needs_gpu = needs != Needs::Host;
     if needs_gpu && machine.gpus.is_empty() {
         let why = if machine.no_gpu.is_empty() { "there is no such GPU on this machine" } else { &machine.no_gpu };
         return refuse(false, why.to_owned(), "`warptop probe list` says which probes need no GPU");
+    }
+    if let Needs::Gpus(least) = needs
+        && machine.gpus.len() < least
+    {
+        let why = format!("it takes {least} GPUs, and this machine shows {}", machine.gpus.len());
+        return refuse(false, why, "it measures what is between GPUs; a container may show fewer than the machine has");
     }
     let mut company = Vec::new();
     let mut most_bytes = u64::MAX;

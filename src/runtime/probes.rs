@@ -21,7 +21,7 @@ use crate::probe::guard::{self, Admission, Verdict, Watch};
 use crate::probe::life::{Ask, Effect, End, Ended, Event, Refusal};
 use crate::probe::protocol::{MAX_SAMPLES, Message, Outcome, Request, Sample};
 use crate::probe::report::{Ending, Environment, Level, Report, SCHEMA};
-use crate::probe::{self, Cost, Needs, PROBES, Params, Probe, Target};
+use crate::probe::{self, Cost, PROBES, Params, Probe, Target};
 use crate::sampler::Sink;
 
 use super::machine;
@@ -342,8 +342,8 @@ impl Worker {
             }
             return;
         }
-        let needs_gpu = PROBES[place].spec.needs != Needs::Host;
-        match guard::preflight(&machine, &active.cost, needs_gpu, active.ask.forced) {
+        let needs = PROBES[place].spec.needs;
+        match guard::preflight(&machine, &active.cost, needs, active.ask.forced) {
             Verdict::NotYet => {}
             Verdict::Refused(refusal) => self.tell(place, &Event::Refused(run, refusal)),
             Verdict::Admitted(admission) => {

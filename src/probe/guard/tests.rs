@@ -40,7 +40,22 @@ fn process(pid: u32, gib: f64) -> OnGpu {
 }
 
 fn go(machine: &Machine, forced: bool) -> Verdict {
-    preflight(machine, &cost(), true, forced)
+    preflight(machine, &cost(), Needs::Gpu, forced)
+}
+
+#[test]
+fn a_probe_of_several_gpus_wants_them_all_there_and_free() {
+    let go = |gpus: Vec<Gpu>, forced| preflight(&Machine { gpus, ..on(gpu()) }, &cost(), Needs::Gpus(2), forced);
+    for forced in [false, true] {
+        let Verdict::Refused(refusal) = go(vec![gpu()], forced) else { panic!("admitted with one") };
+        assert_eq!(refusal.why, "it takes 2 GPUs, and this machine shows 1");
+        assert!(!refusal.can_force);
+    }
+    let other = |gpu| Gpu { index: 1, ..gpu };
+    assert!(matches!(go(vec![gpu(), other(gpu())], false), Verdict::Admitted(_)));
+    let busy = Gpu { busy_pct: Reading::Value(30.0), ..gpu() };
+    let Verdict::Refused(refusal) = go(vec![gpu(), other(busy)], false) else { panic!("admitted beside others") };
+    assert!(refusal.why.contains("GPU 1 is 30 % busy"), "{}", refusal.why);
 }
 
 #[test]
@@ -117,7 +132,7 @@ fn a_run_that_is_forced_beside_others_gets_a_duty_cycle() {
 #[test]
 fn a_probe_of_the_host_makes_way_for_an_engine_and_leaves_memory() {
     let quiet = Machine { gpus: Vec::new(), host: host(), engines: Vec::new(), no_gpu: String::new() };
-    let go = |machine: &Machine, forced| preflight(machine, &cost(), false, forced);
+    let go = |machine: &Machine, forced| preflight(machine, &cost(), Needs::Host, forced);
     assert!(matches!(go(&quiet, false), Verdict::Admitted(Admission { duty_pct: 100, .. })));
     let serving = Machine { engines: vec![":8000".to_owned()], ..quiet.clone() };
     assert!(matches!(go(&serving, false), Verdict::Refused(Refusal { can_force: true, .. })));
