@@ -3,7 +3,11 @@
 //! Pure: the JSON document in, text out. It must not know where reports are kept. Invariant: nothing is on
 //! the page that is not in the document; what is missing there is a dash here.
 
+mod matrix;
+
 use std::fmt::Write as _;
+
+use matrix::Matrix;
 
 use super::protocol::Better;
 use super::report::{Ending, Environment, GpuEnvironment, Judged, Range, Report, pct};
@@ -82,9 +86,10 @@ fn results(out: &mut String, report: &Report) {
     if report.results.is_empty() {
         return;
     }
+    let (matrices, rows) = Matrix::take(&report.results);
     out.push_str("| figure | median | smallest – largest | n | datasheet | reference | baseline |\n");
     out.push_str("| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
-    for Judged { figure, pct_of_datasheet, pct_of_reference, pct_of_baseline, .. } in &report.results {
+    for Judged { figure, pct_of_datasheet, pct_of_reference, pct_of_baseline, .. } in rows {
         let _ = writeln!(
             out,
             "| {} | {} {} | {} – {} | {} | {} | {} | {} |",
@@ -100,6 +105,9 @@ fn results(out: &mut String, report: &Report) {
         );
     }
     out.push('\n');
+    for matrix in matrices {
+        let _ = writeln!(out, "{matrix}");
+    }
     methods(out, report);
     for Judged { figure, reference, reference_source, .. } in &report.results {
         if let Some(floor) = figure.floor {
