@@ -63,6 +63,25 @@ pub fn pcie_link(name: &str) -> Option<(usize, u32)> {
     TABLE.iter().find(|(model, _)| names_model(name, model)).map(|&(_, link)| link)
 }
 
+/// What all NVLinks of a GPU carry one way together, bytes/s, by the vendor's datasheet (which states both ways), for
+/// products that reach every other GPU of their machine over them. `None` for all others: bridges between pairs, no NVLink,
+/// or not in the table.
+pub fn nvlink_peak_bytes_per_s(name: &str) -> Option<f64> {
+    const GB: f64 = 1e9;
+    const TABLE: &[(&str, Option<f64>)] = &[
+        ("GB300", Some(900.0 * GB)),
+        ("B300", Some(900.0 * GB)),
+        ("GB200", Some(900.0 * GB)),
+        ("B200", Some(900.0 * GB)),
+        ("H200 NVL", None),
+        ("H200", Some(450.0 * GB)),
+        ("H100 80GB HBM3", Some(450.0 * GB)),
+        ("A100-SXM4-80GB", Some(300.0 * GB)),
+        ("A100-SXM4-40GB", Some(300.0 * GB)),
+    ];
+    TABLE.iter().find(|(model, _)| names_model(name, model)).and_then(|&(_, peak)| peak)
+}
+
 /// Whether `name` contains `model` as whole words: "L4" is in "NVIDIA L4", not in "NVIDIA L40S".
 pub fn names_model(name: &str, model: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
@@ -84,6 +103,15 @@ mod tests {
         // NVLink leads from this one to its CPU.
         assert_eq!(pcie_link("NVIDIA GH200 480GB"), None);
         assert_eq!(pcie_link("NVIDIA GeForce RTX 4090 Laptop GPU"), None);
+    }
+
+    #[test]
+    fn nvlink_is_for_those_that_reach_all_others_over_it() {
+        assert_eq!(nvlink_peak_bytes_per_s("NVIDIA H200"), Some(450e9));
+        assert_eq!(nvlink_peak_bytes_per_s("NVIDIA H100 80GB HBM3"), Some(450e9));
+        for name in ["NVIDIA H200 NVL", "NVIDIA H100 PCIe", "NVIDIA L40S", ""] {
+            assert_eq!(nvlink_peak_bytes_per_s(name), None, "{name}");
+        }
     }
 
     #[test]

@@ -32,6 +32,10 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 /// What is kept of its standard error, bytes: the end.
 const STDERR: usize = 4 << 10;
 
+/// Whether NCCL may use multicast of NVLink switches. Off unless somebody set it: what carries a sum is then the links, as
+/// on a machine without such switches, and nobody else's use of the switches is disturbed.
+pub const NVLS: &str = "NCCL_NVLS_ENABLE";
+
 /// What is heard of a child.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
@@ -96,6 +100,9 @@ fn command(program: &Path, request: &Request) -> Command {
     {
         // CUDA counts GPUs in an order of its own: with one to choose from it cannot take the wrong one.
         command.env("CUDA_VISIBLE_DEVICES", &gpu.uuid);
+    }
+    if std::env::var_os(NVLS).is_none() {
+        command.env(NVLS, "0");
     }
     command
 }

@@ -4,7 +4,9 @@
 //! say as lines of [`Message`]. It must not know what is measured. Invariants: every word of a probe is
 //! also a question whether to go on; a child that is told to stop and does not is ended from within.
 
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,6 +62,16 @@ impl Link {
     /// The clock of [`Self::micros`], for a pass that is timed by itself.
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
+    }
+
+    /// From here on what a library writes to standard output goes to standard error: it is the link's alone, and some
+    /// libraries greet there.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn let_libraries_print() -> Result<(), Failure> {
+        rustix::stdio::dup2_stdout(io::stderr())
+            .map_err(|error| Failure::Failed(format!("standard output cannot be kept free: {error}")))
     }
 
     /// Goes on unless it shall stop.
@@ -132,7 +144,9 @@ pub fn run_as_child(request: &str) -> u8 {
     obey(&stop);
     end_after(request.most_ms);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-    let mut link = Link::new(request, clock, stop, Box::new(io::stdout()));
+    // A handle of its own, so that libraries can be kept from writing to it.
+    let Ok(out) = io::stdout().as_fd().try_clone_to_owned() else { return 2 };
+    let mut link = Link::new(request, clock, stop, Box::new(File::from(out)));
     let last = match attempt(&mut link) {
         Ok(outcome) => Message::Result(outcome),
         Err(failure) => Message::Error(failure),

@@ -61,6 +61,7 @@ mod lane;
 mod pci;
 mod pcie;
 mod place;
+mod p2p;
 mod plan;
 mod topology;
 
@@ -88,6 +89,7 @@ pub const PROBES: &[Probe] = &[
     frag::PROBE,
     moe::PROBE,
     kvload::PROBE,
+    p2p::PROBE,
     // Misbehaves on request: what the framework is tested with. Not in a release.
     #[cfg(any(test, debug_assertions))]
     fake::PROBE,

@@ -58,6 +58,11 @@ impl Buffer {
         self.bytes
     }
 
+    /// The context it belongs to.
+    pub(super) const fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
     /// Copies `into.len()` bytes from `at` to the host, and waits for it.
     ///
     /// # Errors
