@@ -29,7 +29,7 @@ use crate::ui::theme::Theme;
 
 pub use headless::{SnapshotError, record, snapshot_now, snapshot_of};
 pub use headless_probe::{Interrupted, Prepared, Ran, Step, Wanted};
-pub use probes::{Probes, Setup};
+pub use probes::{Manner, Probes, Setup};
 pub use session::{Session, SessionError};
 
 /// Time between two frames while nothing is pressed, ms.
@@ -223,7 +223,7 @@ impl<B: Backend> Program<B> {
     fn order(&self, order: Order) {
         let Some(probes) = &self.probes else { return };
         match order {
-            Order::Ask(place, gpu) => probes.ask(place, gpu, None, false, false),
+            Order::Ask(place, gpu) => probes.ask(place, gpu, None, Manner::default()),
             Order::Yes => probes.answer(true),
             Order::No => probes.answer(false),
             Order::Force => probes.force(),

@@ -246,6 +246,23 @@ fn the_same_in_two_processes_is_one_run() {
 }
 
 #[test]
+fn another_duty_cycle_is_another_run_and_the_report_states_it() {
+    let home = Home::new();
+    let duty = |pct| home.run("good", &["--seconds", "0.2", "--duty", pct]);
+    // The second comes within the cool-down of the first.
+    let (easy, other) = (duty("50"), duty("40"));
+    assert_eq!([easy.report().duty_pct, other.report().duty_pct], [50, 40], "{}{}", easy.stderr, other.stderr);
+    // Nothing was measured that a later run could be held against.
+    assert!(home.say(&["compare", "last:fake"]).stderr.contains("no baseline"));
+    let first = home.start("good", &["--seconds", "600", "--duty", "50"]);
+    child_of(&first);
+    let other = home.run("good", &["--seconds", "600", "--duty", "40"]);
+    assert_eq!(other.code, 4, "{}", other.stderr);
+    signal(first.id(), rustix::process::Signal::INT);
+    assert_eq!(end(first).code, 130);
+}
+
+#[test]
 fn another_measurement_is_turned_away_while_one_runs() {
     let home = Home::new();
     let first = home.start("good", &["--seconds", "600"]);
@@ -299,6 +316,8 @@ fn wrong_parameters_are_told_what_is_allowed() {
         (&["fake", "--mode", "dance"], "good"),
         (&["hostmem", "--mib", "-1"], "16 to 16384"),
         (&["hostmem", "--gpu", "0"], "--gpu"),
+        (&["fake", "--duty", "0"], "1..=100"),
+        (&["fake", "--duty", "101"], "1..=100"),
         (&["dance"], "dance"),
     ] {
         let said = home.say(args);

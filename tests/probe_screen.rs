@@ -15,7 +15,7 @@ use warptop::model::{Batch, Clock, Metric, SourceId, SourceState, Subject, Syste
 use warptop::probe::files::Files;
 use warptop::probe::report::{Ending, Report};
 use warptop::probe::{PROBES, Params, Value};
-use warptop::runtime::{Inputs, Probes, Program, Session, Setup};
+use warptop::runtime::{Inputs, Manner, Probes, Program, Session, Setup};
 use warptop::sampler::Sink;
 use warptop::store::{Retention, Store, Window};
 use warptop::term::input::Input;
@@ -55,7 +55,7 @@ impl Rig {
         let mut params = Params::of(&PROBES[fake()].spec);
         params.put("mode", Value::Word(mode.to_owned()));
         params.put("seconds", Value::Number(seconds));
-        probes.ask(fake(), 0, Some(params), false, false);
+        probes.ask(fake(), 0, Some(params), Manner::default());
         let inputs =
             Inputs { clock: Arc::clone(&clock) as _, events: channel().1, suspend: || Ok(()), resume: || Ok(()) };
         let terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();

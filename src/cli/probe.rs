@@ -15,6 +15,7 @@ use crate::model::text::clean;
 use crate::model::{Clock, SystemClock};
 use crate::probe::board::Last;
 use crate::probe::files::Files;
+use crate::probe::guard::duty_words;
 use crate::probe::page::{compare, page, utc};
 use crate::probe::report::{Ending, Level, Report};
 use crate::probe::{self, Kind, Needs, PROBES, Param, Params, Probe};
@@ -57,6 +58,11 @@ fn flag(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
+fn duty() -> Arg {
+    let arg = Arg::new("duty").long("duty").value_name("PCT").value_parser(value_parser!(u8).range(1..=100));
+    arg.help("Share of time to keep the target busy, 1 to 100 [default: 10 beside others, else 100]")
+}
+
 fn run_name(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).value_name("RUN|FILE").required(true).help(help)
 }
@@ -79,6 +85,7 @@ fn command(probe: &Probe) -> Command {
         .hide(spec.hidden)
         .arg(flag("yes", "Do not ask whether to run it"))
         .arg(flag("force", "Run although others use the machine, for a tenth of the time, or although it is not known"))
+        .arg(duty())
         .arg(flag("json", "Print the report as JSON instead of a page"));
     if spec.needs == Needs::Gpu {
         let gpu = Arg::new("gpu").long("gpu").value_name("N").default_value("0").value_parser(value_parser!(u8));
@@ -145,7 +152,8 @@ impl FromArgMatches for ProbeCommand {
                     }
                 }
                 let gpu = if spec.needs == Needs::Gpu { matches.get_one("gpu").copied().unwrap_or(0) } else { 0 };
-                let wanted = Wanted { place, gpu, params, forced: matches.get_flag("force") };
+                let (forced, duty) = (matches.get_flag("force"), matches.get_one("duty").copied());
+                let wanted = Wanted { place, gpu, params, forced, duty };
                 let (agreed, json) = (matches.get_flag("yes"), matches.get_flag("json"));
                 Self::Run { wanted, sources: Sources::from_arg_matches(matches)?, agreed, json }
             }
@@ -242,11 +250,13 @@ fn measure(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
     let name = PROBES[wanted.place].spec.name;
+    let duty = duty_words(wanted.duty, wanted.forced);
     let Ok(prepared) = Prepared::new(&inputs, &sources.options()?, sources.interval(), files, wanted) else {
         return Ok(130);
     };
     if !agreed {
-        eprint!("{name} on {}: takes {}.\nRun it? [y/N] ", prepared.target, prepared.cost);
+        let duty = if duty.is_empty() { duty } else { format!(" {duty}") };
+        eprint!("{name} on {}: takes {}.{duty}\nRun it? [y/N] ", prepared.target, prepared.cost);
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer).map_err(Failure::error)?;
         if !["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {

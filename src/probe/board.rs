@@ -201,6 +201,7 @@ mod tests {
             target: Target::default(),
             params: Params::default(),
             forced: false,
+            duty: None,
             agreed: false,
             most_ms: 60_000,
         }

@@ -66,6 +66,9 @@ pub struct Holder {
     pub target: Target,
     /// Its parameters.
     pub params: Params,
+    /// Share of time that it may keep the target busy, %, where that was chosen.
+    #[serde(default)]
+    pub duty: Option<u8>,
     /// Process id of the parent.
     pub pid: u32,
 }
@@ -298,6 +301,7 @@ mod tests {
             probe: "hbm".to_owned(),
             target: Target::default(),
             params: Params::default(),
+            duty: None,
             pid: std::process::id(),
         }
     }

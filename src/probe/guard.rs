@@ -27,7 +27,7 @@ const GROWTH_BYTES: f64 = 0.5 * GIB;
 const CONTEXT_BYTES: f64 = 0.75 * GIB;
 /// Free memory of the host that a probe leaves, share of all.
 const HOST_SHARE: f64 = 0.1;
-/// Duty cycle of a run that was forced beside others, %.
+/// Duty cycle of a run that was forced beside others, %, unless another was chosen.
 pub const FORCED_DUTY_PCT: u8 = 10;
 /// Clocks event reasons that mean trouble: HW slowdown, HW thermal slowdown, power brake (nvml.h).
 const TROUBLE_BITS: u64 = 0x8 | 0x40 | 0x80;
@@ -123,8 +123,30 @@ fn refuse(can_force: bool, why: String, hint: &str) -> Verdict {
 
 const FORCE: &str = "stop it, or force the run: it then keeps the target busy for a tenth of the time";
 
-/// Whether a run of this cost may start.
-pub fn preflight(machine: &Machine, cost: &Cost, needs: Needs, forced: bool) -> Verdict {
+/// Share of time that a run may keep its target busy, %: as chosen, else all of it alone and a tenth in company.
+pub fn duty_pct(chosen: Option<u8>, in_company: bool) -> u8 {
+    chosen.unwrap_or(if in_company { FORCED_DUTY_PCT } else { 100 })
+}
+
+/// What the duty cycle of a run means, for the one who is asked whether to run it; empty when it goes without saying.
+pub fn duty_words(chosen: Option<u8>, forced: bool) -> String {
+    match duty_pct(chosen, forced) {
+        100 if forced => "Whoever else computes there gets next to nothing while it runs: it was given all of the \
+                          time (--duty 100)."
+            .to_owned(),
+        100 => String::new(),
+        pct => {
+            let whom = if forced && chosen.is_none() { "Beside others it" } else { "It" };
+            format!(
+                "{whom} keeps the target busy for {pct} % of the time at most, and takes up to {} times as long.",
+                100_u8.div_ceil(pct)
+            )
+        }
+    }
+}
+
+/// Whether a run of this cost may start. Whoever forces it may also choose its duty cycle.
+pub fn preflight(machine: &Machine, cost: &Cost, needs: Needs, forced: bool, duty: Option<u8>) -> Verdict {
     let needs_gpu = needs != Needs::Host;
     if needs_gpu && machine.gpus.is_empty() {
         let why = if machine.no_gpu.is_empty() { "there is no such GPU on this machine" } else { &machine.no_gpu };
@@ -155,7 +177,7 @@ pub fn preflight(machine: &Machine, cost: &Cost, needs: Needs, forced: bool) -> 
     {
         return refuse(true, company.join("; "), if first.is_empty() { "" } else { FORCE });
     }
-    let duty_pct = if company.is_empty() { 100 } else { FORCED_DUTY_PCT };
+    let duty_pct = duty_pct(duty, !company.is_empty());
     Verdict::Admitted(Admission { duty_pct, most_bytes, company: company.join("; ") })
 }
 

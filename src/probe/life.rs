@@ -43,6 +43,8 @@ pub struct Ask {
     pub params: Params,
     /// Whether it shall run where the guard can be overruled.
     pub forced: bool,
+    /// Share of time that it may keep the target busy, %, where that was chosen.
+    pub duty: Option<u8>,
     /// Whether its cost was agreed to already.
     pub agreed: bool,
     /// How long it may take at most, ms.
@@ -52,7 +54,7 @@ pub struct Ask {
 impl Ask {
     /// Whether both want the same measurement.
     pub fn same(&self, other: &Self) -> bool {
-        self.target == other.target && self.params == other.params
+        self.target == other.target && self.params == other.params && self.duty == other.duty
     }
 }
 

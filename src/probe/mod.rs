@@ -136,7 +136,10 @@ mod tests {
             let cost = (spec.cost)(&params, &Target::default());
             assert!(cost.seconds > 0.0 && cost.seconds.is_finite() && !cost.disturbs.is_empty(), "{id}");
             for param in spec.params {
-                assert!(!param.help.is_empty() && !["gpu", "yes", "force", "json"].contains(&param.name), "{id}");
+                assert!(
+                    !param.help.is_empty() && !["gpu", "yes", "force", "duty", "json"].contains(&param.name),
+                    "{id}"
+                );
             }
         }
     }

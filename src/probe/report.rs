@@ -323,6 +323,11 @@ impl Report {
         Verdict { level: Level::Unknown, summary, advice: Vec::new() }
     }
 
+    /// Whether it had less than all of its target: what it says is no ceiling then.
+    pub fn is_shared(&self) -> bool {
+        self.duty_pct < 100 || !self.environment.company.is_empty()
+    }
+
     fn judge(&self) -> Verdict {
         let wrong: Vec<_> = self.checks.iter().filter(|check| !check.passed).collect();
         if let Some(first) = wrong.first() {
@@ -338,7 +343,7 @@ impl Report {
             return Verdict { level: Level::Unknown, summary, advice: vec![advice] };
         };
         let level = match share {
-            share if self.duty_pct < 100 && share < WATCH_PCT => Level::Unknown,
+            share if self.is_shared() && share < WATCH_PCT => Level::Unknown,
             share if share < FAILED_PCT => Level::Failed,
             share if share < WATCH_PCT => Level::Watch,
             _ => Level::Ok,
@@ -350,7 +355,7 @@ impl Report {
     /// What may have held it back, from what was seen of the machine.
     fn advice(&self) -> Vec<String> {
         let mut out = Vec::new();
-        if self.duty_pct < 100 || !self.environment.company.is_empty() {
+        if self.is_shared() {
             out.push(
                 "others used the machine meanwhile: stop them and measure again for a figure that counts".to_owned(),
             );

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use super::probes::{blank, holder, recent, request};
+use super::probes::{Manner, blank, holder, recent, request};
 use super::{Inputs, Session, machine};
 use crate::app::Event;
 use crate::model::{SourceId, SourceState};
@@ -36,6 +36,8 @@ pub struct Wanted {
     pub params: Params,
     /// Whether to overrule the guard where that is possible.
     pub forced: bool,
+    /// Share of time that it may keep the target busy, %, where that was chosen.
+    pub duty: Option<u8>,
 }
 
 /// A run that only has to be agreed to.
@@ -104,7 +106,8 @@ impl Prepared {
         let target = machine::target(&session.store().read(), spec.needs, wanted.gpu, now);
         let words = target.to_string();
         let probe = &PROBES[wanted.place];
-        let ask = request(probe, target, wanted.params.clone(), wanted.forced, true, now);
+        let Wanted { params, forced, duty, .. } = wanted.clone();
+        let ask = request(probe, target, params, Manner { forced, duty, agreed: true }, now);
         let cost = spec.costs(&ask.params, &ask.target);
         Ok(Self { session, wanted, ask, files, cost, target: words })
     }
@@ -119,7 +122,8 @@ impl Prepared {
         }
         let probes = self.session.probes(&inputs.clock, self.files.clone(), program);
         let place = self.wanted.place;
-        probes.ask(place, self.wanted.gpu, Some(self.wanted.params.clone()), self.wanted.forced, true);
+        let manner = Manner { forced: self.wanted.forced, duty: self.wanted.duty, agreed: true };
+        probes.ask(place, self.wanted.gpu, Some(self.wanted.params.clone()), manner);
         loop {
             if wait(inputs).is_err() {
                 probes.stop();
@@ -182,6 +186,7 @@ impl Prepared {
         holder.probe == PROBES[self.wanted.place].spec.id
             && holder.target == self.ask.target
             && holder.params == self.ask.params
+            && holder.duty == self.ask.duty
     }
 }
 

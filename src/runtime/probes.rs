@@ -63,6 +63,17 @@ struct Shared {
     last: Mutex<Option<Report>>,
 }
 
+/// In which manner a probe is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// Whether to overrule the guard where that is possible.
+    pub forced: bool,
+    /// Share of time that it may keep the target busy, %, where that was chosen.
+    pub duty: Option<u8>,
+    /// Whether its cost was agreed to already.
+    pub agreed: bool,
+}
+
 enum Todo {
     Effects(Vec<(usize, Effect)>),
     Heard(Arc<str>, Heard),
@@ -117,12 +128,12 @@ impl Probes {
 
     /// Asks for the probe at `place` in [`PROBES`], on the GPU `gpu` where it needs one, with these parameters or
     /// its own.
-    pub fn ask(&self, place: usize, gpu: u8, params: Option<Params>, forced: bool, agreed: bool) {
+    pub fn ask(&self, place: usize, gpu: u8, params: Option<Params>, manner: Manner) {
         let Some(probe) = PROBES.get(place) else { return };
         let params = params.unwrap_or_else(|| Params::of(&probe.spec));
         let now = self.clock.now();
         let target = machine::target(&self.sink.store().read(), probe.spec.needs, gpu, now);
-        let ask = request(probe, target, params, forced, agreed, now);
+        let ask = request(probe, target, params, manner, now);
         let effects = self.board().ask(now, place, ask);
         self.pass_on(effects);
     }
@@ -177,12 +188,13 @@ impl Drop for Probes {
 }
 
 /// A request for a probe, with a name for its run.
-pub(super) fn request(probe: &Probe, target: Target, params: Params, forced: bool, agreed: bool, now: Time) -> Ask {
+pub(super) fn request(probe: &Probe, target: Target, params: Params, manner: Manner, now: Time) -> Ask {
+    let Manner { forced, duty, agreed } = manner;
     let most_ms = probe::most_ms(&probe.spec.costs(&params, &target));
     let run = probe::run_name(now, probe.spec.id, std::process::id()).into();
-    // Beside others it rests for nine tenths of the time.
-    let most_ms = if forced { most_ms * u64::from(100 / guard::FORCED_DUTY_PCT) } else { most_ms };
-    Ask { run, target, params, forced, agreed, most_ms }
+    // It may rest for most of the time.
+    let most_ms = most_ms * 100 / u64::from(guard::duty_pct(duty, forced).max(1));
+    Ask { run, target, params, forced, duty, agreed, most_ms }
 }
 
 /// All that belongs to one run, from its preflight to its report.
@@ -343,7 +355,7 @@ impl Worker {
             return;
         }
         let needs = PROBES[place].spec.needs;
-        match guard::preflight(&machine, &active.cost, needs, active.ask.forced) {
+        match guard::preflight(&machine, &active.cost, needs, active.ask.forced, active.ask.duty) {
             Verdict::NotYet => {}
             Verdict::Refused(refusal) => self.tell(place, &Event::Refused(run, refusal)),
             Verdict::Admitted(admission) => {
@@ -422,7 +434,7 @@ impl Worker {
     fn keep(&self, report: &Report, is_first: bool) -> Result<String, String> {
         let files = self.setup.files.as_ref().map_err(Clone::clone)?;
         let path = files.keep(report).map_err(|error| error.to_string())?;
-        let good = report.ending == Ending::Done && report.verdict.level != Level::Failed && report.duty_pct == 100;
+        let good = report.ending == Ending::Done && report.verdict.level != Level::Failed && !report.is_shared();
         if is_first && good {
             files.keep_baseline(report).map_err(|error| error.to_string())?;
         }
@@ -458,6 +470,7 @@ pub(super) fn holder(probe: &Probe, ask: &Ask) -> Holder {
         probe: probe.spec.id.to_owned(),
         target: ask.target.clone(),
         params: ask.params.clone(),
+        duty: ask.duty,
         pid: std::process::id(),
     }
 }
@@ -465,10 +478,11 @@ pub(super) fn holder(probe: &Probe, ask: &Ask) -> Holder {
 /// The report of a run that measured the same and whose cool-down is not over.
 pub(super) fn recent(files: &Files, probe: &Probe, ask: &Ask, now: Time) -> Option<Report> {
     files.newest(probe.spec.id, 8).into_iter().find(|report| {
-        let same = report.target == ask.target && report.inputs == ask.params && report.ending == Ending::Done;
+        let duty_pct = guard::duty_pct(ask.duty, !report.environment.company.is_empty());
+        let same = report.target == ask.target && report.inputs == ask.params && report.duty_pct == duty_pct;
         let since = now.since(Time(report.ended_unix_ms));
         // A report from the future is one of a clock that was set back.
-        same && report.ended_unix_ms <= now.0 && since < probe.spec.cool_ms
+        same && report.ending == Ending::Done && report.ended_unix_ms <= now.0 && since < probe.spec.cool_ms
     })
 }
 

@@ -40,14 +40,14 @@ fn process(pid: u32, gib: f64) -> OnGpu {
 }
 
 fn go(machine: &Machine, forced: bool) -> Verdict {
-    preflight(machine, &cost(), Needs::Gpu, forced)
+    preflight(machine, &cost(), Needs::Gpu, forced, None)
 }
 
 #[test]
 fn a_probe_of_several_gpus_wants_them_all_there_and_free() {
-    let go = |gpus: Vec<Gpu>, forced| preflight(&Machine { gpus, ..on(gpu()) }, &cost(), Needs::Gpus(2), forced);
+    let go = |gpus: Vec<Gpu>, forced| preflight(&Machine { gpus, ..on(gpu()) }, &cost(), Needs::Gpus(2), forced, None);
     for forced in [false, true] {
-        let Verdict::Refused(refusal) = go(vec![gpu()], forced) else { panic!("admitted with one") };
+        let Verdict::Refused(refusal) = go(vec![gpu()], forced, None) else { panic!("admitted with one") };
         assert_eq!(refusal.why, "it takes 2 GPUs, and this machine shows 1");
         assert!(!refusal.can_force);
     }
@@ -130,9 +130,29 @@ fn a_run_that_is_forced_beside_others_gets_a_duty_cycle() {
 }
 
 #[test]
+fn a_duty_cycle_can_be_chosen_but_forces_nothing() {
+    let busy = on(Gpu { processes: Ok(vec![process(42, 36.0)]), ..gpu() });
+    let duty = |machine, forced, chosen| match preflight(machine, &cost(), true, forced, chosen) {
+        Verdict::Admitted(admission) => Some(admission.duty_pct),
+        Verdict::Refused(_) | Verdict::NotYet => None,
+    };
+    assert_eq!([duty(&busy, false, Some(1)), duty(&busy, true, Some(100))], [None, Some(100)]);
+    assert_eq!([duty(&busy, true, Some(3)), duty(&on(gpu()), false, Some(30))], [Some(3), Some(30)]);
+    // Who is asked is told what it means; the usual needs no words.
+    assert_eq!(duty_words(None, false), "");
+    for (chosen, forced, words) in [
+        (None, true, "Beside others it keeps the target busy for 10 % of the time at most, and takes up to 10 times"),
+        (Some(30), false, "It keeps the target busy for 30 % of the time at most, and takes up to 4 times as long."),
+        (Some(100), true, "Whoever else computes there gets next to nothing while it runs"),
+    ] {
+        assert!(duty_words(chosen, forced).starts_with(words), "{}", duty_words(chosen, forced));
+    }
+}
+
+#[test]
 fn a_probe_of_the_host_makes_way_for_an_engine_and_leaves_memory() {
     let quiet = Machine { gpus: Vec::new(), host: host(), engines: Vec::new(), no_gpu: String::new() };
-    let go = |machine: &Machine, forced| preflight(machine, &cost(), Needs::Host, forced);
+    let go = |machine: &Machine, forced| preflight(machine, &cost(), Needs::Host, forced, None);
     assert!(matches!(go(&quiet, false), Verdict::Admitted(Admission { duty_pct: 100, .. })));
     let serving = Machine { engines: vec![":8000".to_owned()], ..quiet.clone() };
     assert!(matches!(go(&serving, false), Verdict::Refused(Refusal { can_force: true, .. })));

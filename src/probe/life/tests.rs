@@ -9,7 +9,15 @@ const COOL: u64 = 10_000;
 fn ask(run: &str, size: f64) -> Ask {
     let mut params = Params::default();
     params.put("mib", super::super::spec::Value::Number(size));
-    Ask { run: run.into(), target: Target::default(), params, forced: false, agreed: false, most_ms: 60_000 }
+    Ask {
+        run: run.into(),
+        target: Target::default(),
+        params,
+        forced: false,
+        duty: None,
+        agreed: false,
+        most_ms: 60_000,
+    }
 }
 
 fn refusal() -> Refusal {

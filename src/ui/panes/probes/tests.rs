@@ -19,7 +19,11 @@ fn place() -> usize {
 fn ask(board: &mut Board) {
     let params = Params::of(&PROBES[place()].spec);
     let target = Target::default();
-    board.ask(NOW, place(), Ask { run: "r".into(), target, params, forced: false, agreed: false, most_ms: 60_000 });
+    board.ask(
+        NOW,
+        place(),
+        Ask { run: "r".into(), target, params, forced: false, duty: None, agreed: false, most_ms: 60_000 },
+    );
 }
 
 fn last(at: Time) -> Last {
