@@ -33,8 +33,7 @@ parameters() {
 # PyTorch's row beside a probe; nothing where there is none.
 beside() {
   case $1 in
-    hbm | pcie | launch | gemm | soak | moe | p2p) echo "$1";;
-    hostmem) echo hostmem,kv;;
+    hbm | pcie | kvload | launch | gemm | soak | moe | hostmem | p2p) echo "$1";;
   esac
 }
 

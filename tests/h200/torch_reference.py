@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What PyTorch reaches on this machine, for every figure of warptop's probes that has such a thing beside it.
 
-    torch_reference.py [--rows hbm,pcie,launch,gemm,soak,moe,kv,hostmem,p2p] [--seconds 0.3] [--soak-seconds 60]
+    torch_reference.py [--rows hbm,pcie,kvload,launch,gemm,soak,moe,hostmem,p2p] [--seconds 0.2] [--soak-seconds 60]
 
 One JSON object on standard output: `figures`, each {"probe", "id", "unit", "value" (median), "n", "lo", "hi", "better",
 "method"}, and `errors` for the rows that did not work. Where several ways lead to one figure, all are there as ID.WAY
@@ -151,25 +151,29 @@ def pcie():
     paged("h2d_pageable", lambda: there[0].copy_(plain))
     paged("d2h_pageable", lambda: plain.copy_(there[0]))
 
-    for bytes_ in (8, 4096):
+    for bytes_, size_ in ((4, "4b"), (4096, "4kib"), (65536, "64kib")):
         for way in ("h2d", "d2h"):
             host = torch.empty(bytes_, dtype=torch.uint8, pin_memory=True).fill_(7)
             gpu = torch.empty(bytes_, dtype=torch.uint8, device="cuda")
             into, source = (gpu, host) if way == "h2d" else (host, gpu)
             stream = torch.cuda.current_stream()
             times = wall_us(lambda: (into.copy_(source, non_blocking=True), stream.synchronize()), 2000)
-            figure("pcie", f"{way}_latency_{bytes_}b", "µs", times, "lower",
+            figure("pcie", f"{way}_latency" + ("" if bytes_ == 4 else f"_{size_}"), "µs", times, "lower",
                    f"{bytes_} bytes, pinned, copy_ and synchronize, host's clock, through Python")
-            times = repeat_us(lambda: into.copy_(source, non_blocking=True))
-            figure("pcie", f"{way}_back_to_back_{bytes_}b", "µs", times, "lower", f"{bytes_} bytes, pinned, one after another")
+            rows = []
+            for _ in range(30):
+                # The host hands all in while the large one runs.
+                there[0][:64 * MIB].copy_(pinned[0][:64 * MIB], non_blocking=True)
+                rows.append(timed_us(lambda: into.copy_(source, non_blocking=True), 128) / 128)
+            figure("pcie", f"{way}_device_{size_}", "µs", rows, "lower", f"{bytes_} bytes, pinned, 128 in a row behind a large copy")
 
 
 # ---- kv: one block from host to GPU ---------------------------------------------------------------------------------
 
-KV = dict(kv_128kib=128 << 10, kv_1200kib=1200 << 10, kv_16mib=16 << 20, kv_1gib=1 << 30)
+KV = dict(load_128kib=128 << 10, load_1200kib=1200 << 10, load_16mib=16 << 20, load_1gib=1 << 30)
 
 
-def kv():
+def kvload():
     most, stream = 1 << 30, torch.cuda.current_stream()
     gpu = torch.randint(0, 255, (most,), dtype=torch.uint8, device="cuda")
     host = torch.empty(most, dtype=torch.uint8, pin_memory=True).copy_(gpu)
@@ -185,9 +189,9 @@ def kv():
 
         n = 12 if size == most else 300
         done = [timed_us(load) for _ in range(n + 3)][3:]
-        figure("kv", name, "µs", done, "lower", f"{size} bytes, pinned, one block, between two events")
+        figure("kvload", name + "_device", "µs", done, "lower", f"{size} bytes, pinned, one block, between two events")
         waits = wall_us(lambda: (load(), stream.synchronize()), n, 3)
-        figure("kv", name + "_host", "µs", waits, "lower", f"{size} bytes, pinned, one block, host's clock until done, through Python")
+        figure("kvload", name, "µs", waits, "lower", f"{size} bytes, pinned, one block, host's clock until done, through Python")
 
 
 # ---- launch ---------------------------------------------------------------------------------------------------------
@@ -195,8 +199,15 @@ def kv():
 EMPTY = r"""
 #include <time.h>
 __global__ void empty() {}
+__global__ void quarter(double *to, const double *from) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    to[i] = from[i] * 0.25;
+}
 static long long now() { timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000ll + t.tv_nsec; }
 extern "C" void give(cudaStream_t s, int n) { for (int i = 0; i < n; i++) empty<<<1, 1, 0, s>>>(); }
+extern "C" void give_small(cudaStream_t s, int n, double *to, const double *from) {
+    for (int i = 0; i < n; i++) quarter<<<8, 512, 0, s>>>(to, from);
+}
 extern "C" long long burst(cudaStream_t s, int n) { long long t = now(); give(s, n); return now() - t; }
 extern "C" long long until_done(cudaStream_t s, int n) {
     long long t = now(); give(s, n); cudaStreamSynchronize(s); return now() - t;
@@ -218,6 +229,7 @@ def empty_kernel():
         getattr(lib, name).restype = ctypes.c_longlong
     for name in ("give", "burst", "until_done"):
         getattr(lib, name).argtypes = [ctypes.c_void_p, ctypes.c_int]
+    lib.give_small.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
     return lib
 
 
@@ -261,37 +273,71 @@ def launch():
             host.append(lib.burst(s, 500) / 5e5)
             side.synchronize()
         figure("launch", "plain_host", "µs", host, "lower", f"host's time to hand in each of 500: {how}")
-        device = [us / 1000 for us in repeat_us(lambda: lib.give(s, 1000), 0.3, 1.0, 20)]
-        figure("launch", "plain_device", "µs", device, "lower", f"each of 1000 between two events: {how}")
+        device = [held_us(lambda: lib.give(s, 500)) / 500 for _ in range(30)]
+        figure("launch", "plain_device", "µs", device, "lower", f"each of 500 between two events, handed in while the GPU was busy: {how}")
         figure("launch", "sync", "µs", [lib.until_done(s, 1) / 1e3 for _ in range(2000)], "lower", f"one and synchronize: {how}")
         graphs(lib, side)
 
 
+def held_us(do):
+    """Time on the device of what is handed in while it is kept busy, µs."""
+    torch.cuda._sleep(8_000_000)
+    return timed_us(do)
+
+
+def captured(side, give):
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=side):
+        give(torch.cuda.current_stream().cuda_stream)
+    for _ in range(10):
+        graph.replay()
+    torch.cuda.synchronize()
+    return graph
+
+
+def until_done_us(side, do, kernels, n=15):
+    """Times a kernel from the first call until the device is done, µs."""
+    return [us / kernels for us in wall_us(lambda: (do(), side.synchronize()), n, 2)]
+
+
 def graphs(lib, side):
-    """CUDA graphs of empty kernels in a row, captured and replayed by PyTorch."""
-    for nodes in (10, 100, 1000):
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, stream=side):
-            lib.give(torch.cuda.current_stream().cuda_stream, nodes)
-        for _ in range(10):
-            graph.replay()
-        torch.cuda.synchronize()
-        batch = max(1, 10_000 // nodes)
+    """CUDA graphs of empty kernels in a row, captured and replayed by PyTorch; and a kernel that does a little."""
+    for name, nodes in (("graph", 100), ("graph_10", 10), ("graph_1000", 1000)):
+        graph, batch = captured(side, lambda s: lib.give(s, nodes)), 10_000 // nodes
         how = f"torch.cuda.graph of {nodes} empty kernels"
-        done = [timed_us(graph.replay, batch) / batch / nodes for _ in range(20)]
-        figure("launch", f"graph_{nodes}", "µs", done, "lower", f"a node, {batch} replays between two events: {how}")
-        one = wall_us(lambda: (graph.replay(), side.synchronize()), 200)
-        figure("launch", f"graph_{nodes}_sync", "µs", [us / nodes for us in one], "lower", f"a node, one replay until done, host's clock: {how}")
-        host = []
-        for _ in range(100):
-            begin = time.perf_counter_ns()
-            graph.replay()
-            host.append((time.perf_counter_ns() - begin) / 1e3 / nodes)
-            side.synchronize()
-        figure("launch", f"graph_{nodes}_host", "µs", host, "lower", f"a node, host's time to hand in a replay: {how}")
+
+        def replays(times=batch):
+            for _ in range(times):
+                graph.replay()
+
+        figure("launch", name, "µs", until_done_us(side, replays, 10_000), "lower", f"a node, {batch} replays in a row until done, host's clock: {how}")
+        figure("launch", f"{name}_sync", "µs", until_done_us(side, graph.replay, nodes, 200), "lower", f"a node, one replay until done, host's clock: {how}")
+        figure("launch", f"{name}_host", "µs", [us for _ in range(20) for us in handed_us(side, graph.replay)], "lower", f"host's time to hand in a replay: {how}")
+        few = max(1, min(10, 2000 // nodes))
+        device = [held_us(lambda: replays(few)) / few / nodes for _ in range(30)]
+        figure("launch", f"{name}_device", "µs", device, "lower", f"a node, {few} replays between two events, handed in while the GPU was busy: {how}")
         del graph
-    best("launch", "graph", [row for row in FIGURES if row["id"] in ("graph_10", "graph_100", "graph_1000")])
+    to, source = torch.empty(4096, dtype=torch.float64, device="cuda"), torch.rand(4096, dtype=torch.float64, device="cuda")
+    small = lambda s, n: lib.give_small(s, n, to.data_ptr(), source.data_ptr())
+    what = "kernel of 64 kB, CUDA runtime in C++"
+    figure("launch", "small", "µs", until_done_us(side, lambda: small(side.cuda_stream, 10_000), 10_000), "lower", f"10 000 until done: {what}")
+    graph = captured(side, lambda s: small(s, 1000))
+    figure("launch", "small_graph", "µs", until_done_us(side, lambda: [graph.replay() for _ in range(10)], 10_000), "lower", f"a node, 10 replays of torch.cuda.graph of 1000: {what}")
+    if not torch.equal(to, source * 0.25):
+        raise RuntimeError("the kernel is wrong")
+
+
+def handed_us(side, do, n=5):
+    """Host times of handing in, µs, into an empty queue."""
+    out = []
+    for _ in range(n):
+        side.synchronize()
+        begin = time.perf_counter_ns()
+        do()
+        out.append((time.perf_counter_ns() - begin) / 1e3)
+    side.synchronize()
+    return out
 
 
 # ---- gemm and soak --------------------------------------------------------------------------------------------------
@@ -330,21 +376,24 @@ def gemm():
             for do in sets:
                 do()
             torch.cuda.synchronize()
-            times = []
-            for _ in range(3):
-                # Cold: after a rest, and over before the power limit is felt.
+            times, first = [], []
+            for _ in range(2):
+                # Cold: after a rest, and over before the power limit is felt for long.
                 time.sleep(1.5)
                 for do in sets:
                     do()
-                events = [torch.cuda.Event(enable_timing=True) for _ in range(19)]
+                burst = max(18, int(ARGS.seconds * 1e6 / timed_us(sets[0])))
+                events = [torch.cuda.Event(enable_timing=True) for _ in range(burst + 1)]
                 events[0].record()
-                for i in range(18):
+                for i in range(burst):
                     sets[i % 3]()
                     events[i + 1].record()
                 torch.cuda.synchronize()
-                times += [a.elapsed_time(b) for a, b in zip(events, events[1:])]
-            figure("gemm", name, "TFLOP/s", [FLOP / ms / 1e9 for ms in times], "higher",
-                   f"{N}³, random data, operands rotated, 3 bursts of 18 after a rest: {what}")
+                took = [FLOP / a.elapsed_time(b) / 1e9 for a, b in zip(events, events[1:])]
+                times, first = times + took, first + took[:18]
+            how = f"{N}³, random data, operands rotated, 2 bursts of {ARGS.seconds:g} s after a rest: {what}"
+            figure("gemm", name, "TFLOP/s", times, "higher", how)
+            figure("gemm", f"{name}_first", "TFLOP/s", first, "higher", "the first 18 of each burst: " + how)
             del sets
             torch.cuda.empty_cache()
         except Exception as problem:
@@ -468,16 +517,16 @@ def pair(i, j, size):
         done()
 
     access = "peer access" if torch.cuda.can_device_access_peer(i, j) else "no peer access"
-    figure("p2p", f"copy_{i}_{j}", "GB/s", rates(8 * size, wall_us(one, 12, 3)), "higher", f"8 copies of 256 MiB, host's clock, {access}")
+    figure("p2p", f"bw_{i}_{j}", "GB/s", rates(8 * size, wall_us(one, 12, 3)), "higher", f"8 copies of 256 MiB, host's clock, {access}")
     if not torch.equal(there[0].cpu(), here[0].cpu()):
         raise RuntimeError(f"the copy from {i} to {j} is wrong")
     if i < j:
-        figure("p2p", f"both_{i}_{j}", "GB/s", rates(16 * size, wall_us(two, 12, 3)), "higher", "8 copies of 256 MiB each way at once, their sum, host's clock")
-    figure("p2p", f"latency_{i}_{j}", "µs", wall_us(lambda: (on(0, there[0][:4], here[0][:4]), done()), 500), "lower",
+        figure("p2p", f"bi_{i}_{j}", "GB/s", rates(16 * size, wall_us(two, 12, 3)), "higher", "8 copies of 256 MiB each way at once, their sum, host's clock")
+    figure("p2p", f"copy_{i}_{j}", "µs", wall_us(lambda: (on(0, there[0][:4], here[0][:4]), done()), 500), "lower",
            "copy of 4 bytes until done, host's clock, through Python")
 
 
-REDUCE = {"8kib": 8 << 10, "1mib": 1 << 20, "16mib": 16 << 20, "256mib": 256 << 20, "1gib": 1 << 30}
+REDUCE = {"1m": 1 << 20, "64m": 64 << 20, "512m": 512 << 20}
 
 
 def reduce_worker(rank, gpus, store, out):
@@ -486,7 +535,7 @@ def reduce_worker(rank, gpus, store, out):
     dist.init_process_group("nccl", init_method=f"file://{store}", rank=rank, world_size=gpus)
     found = {}
     for name, size in REDUCE.items():
-        data = torch.full((size // 2,), float(rank + 1), dtype=torch.bfloat16, device="cuda")
+        data = torch.full((size // 4,), float(rank + 1), device="cuda")
         dist.all_reduce(data)
         if not bool((data == gpus * (gpus + 1) / 2).all()):
             raise RuntimeError("the sum is wrong")
@@ -510,10 +559,10 @@ def all_reduce(gpus):
         found = json.load(file)
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
     for name, times in found.items():
-        how = f"bf16, {gpus} GPUs, one process each, NCCL {nccl}, NCCL_NVLS_ENABLE={os.environ['NCCL_NVLS_ENABLE']}"
-        figure("p2p", f"all_reduce_{name}_time", "µs", times, "lower", how)
+        how = f"float32, {gpus} GPUs, one process each, NCCL {nccl}, NCCL_NVLS_ENABLE={os.environ['NCCL_NVLS_ENABLE']}"
+        figure("p2p", f"allreduce_{name}", "µs", times, "lower", how)
         bus = [REDUCE[name] / us / 1e3 * 2 * (gpus - 1) / gpus for us in times]
-        figure("p2p", f"all_reduce_{name}", "GB/s", bus, "higher", "bus bandwidth; " + how)
+        figure("p2p", f"allreduce_{name}_bus", "GB/s", bus, "higher", "bus bandwidth; " + how)
 
 
 # ---- all of it ------------------------------------------------------------------------------------------------------
@@ -536,14 +585,14 @@ def state():
         return [str(problem)]
 
 
-ROWS = dict(hbm=hbm, pcie=pcie, kv=kv, launch=launch, gemm=gemm, soak=soak, moe=moe, hostmem=hostmem, p2p=p2p)
+ROWS = dict(hbm=hbm, pcie=pcie, kvload=kvload, launch=launch, gemm=gemm, soak=soak, moe=moe, hostmem=hostmem, p2p=p2p)
 
 
 def main():
     global ARGS
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="hbm,pcie,kv,launch,gemm,moe,hostmem,soak", help="of " + ",".join(ROWS))
-    parser.add_argument("--seconds", type=float, default=0.3, help="time for each figure of hbm and pcie")
+    parser.add_argument("--rows", default="hbm,pcie,kvload,launch,gemm,moe,hostmem,soak", help="of " + ",".join(ROWS))
+    parser.add_argument("--seconds", type=float, default=0.2, help="time for each figure of hbm and pcie, and a burst of gemm")
     parser.add_argument("--soak-seconds", type=float, default=60)
     ARGS = parser.parse_args()
     rows = ARGS.rows.split(",")
