@@ -66,7 +66,7 @@ def table(phases):
         def cell(value, name, digits):
             if value is None:
                 return "–"
-            change = "" if phase["probe"] is None else f" ({(value / base[name] - 1) * 100:+.0f} %)"
+            change = "" if phase["probe"] is None else f" ({round((value / base[name] - 1) * 100):+d} %)"
             return f"{value:.{digits}f}{change}"
 
         itl, ttft = phase["itl_ms"], phase["ttft_ms"]
