@@ -4,14 +4,15 @@
 #   probes.sh WARPTOP OUT [PROBE...]
 #
 # OUT gets probes.tar.gz with the reports (ID-1.json, ID-2.json), pages, what was said on the way, PyTorch's JSON
-# (torch-ID-1.json ...) and the state of the GPUs; on the terminal: one line a figure that has PyTorch beside it.
-# SOAK_SECONDS (60) is how long each soak takes, LIMIT_S (555) when nothing new is begun any more, ROUNDS (2) how often.
+# SOAK_SECONDS (60) is how long each soak takes, COOL_S (20) how long the GPU is watched cooling after it, LIMIT_S (555)
+# when nothing new is begun any more, ROUNDS (2) how often.
+# SOAK_SECONDS (60) is how long each soak takes, COOL_S (20) how long the GPU is watched cooling after it, LIMIT_S (555) when nothing new is begun any more, ROUNDS (2) how often.
 set -u
 warptop=$(realpath "$1"); mkdir -p "$2"; out=$(realpath "$2"); shift 2
 here=$(cd "$(dirname "$0")" && pwd)
 work=$out/work; mkdir -p "$work"
 export XDG_STATE_HOME=$work/state
-soak=${SOAK_SECONDS:-60}; limit=${LIMIT_S:-555}; rounds=${ROUNDS:-2}
+soak=${SOAK_SECONDS:-60}; cool=${COOL_S:-20}; limit=${LIMIT_S:-555}; rounds=${ROUNDS:-2}
 began=$SECONDS
 smi() { nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE,ECC,MEMORY >"$work/nvidia-smi-$1.txt" 2>&1; }
 left() { echo $((limit - SECONDS + began)); }
@@ -19,15 +20,9 @@ smi before
 nvidia-smi -q >"$work/nvidia-smi-q.txt" 2>&1; nvidia-smi topo -m >"$work/topo.txt" 2>&1; lscpu >"$work/lscpu.txt" 2>&1
 "$warptop" --version >"$work/version.txt"
 
-# Parameters that differ from a probe's defaults: the time of a soak, where it has such a parameter.
+# Parameters that differ from a probe's defaults.
 parameters() {
-  if [ "$1" = soak ]; then
-    local help; help=$("$warptop" probe soak --help)
-    case $help in
-      *--seconds*) echo "--seconds $soak";;
-      *--minutes*) python3 -c "print('--minutes', $soak / 60)";;
-    esac
-  fi
+  [ "$1" = soak ] && echo --minutes "$(python3 -c "print($soak / 60)")" --cool "$cool"
 }
 
 # PyTorch's row beside a probe; nothing where there is none.
@@ -60,7 +55,7 @@ all=$("$warptop" probe list --json | python3 -c 'import json, sys; print(*sorted
 gpus=$(nvidia-smi -L | wc -l)
 for round in $(seq 1 "$rounds"); do
   for id in ${*:-$all}; do
-    [ "$(left)" -lt "$([ "$id" = soak ] && echo $((soak + 15)) || echo 15)" ] && { echo "$id-$round: no time left" | tee -a "$work/log.txt"; continue; }
+    [ "$(left)" -lt "$([ "$id" = soak ] && echo $((soak + cool + 15)) || echo 15)" ] && { echo "$id-$round: no time left" | tee -a "$work/log.txt"; continue; }
     probe "$id" "$round"
     row=$(beside "$id")
     [ "$id" = p2p ] && [ "$gpus" -lt 2 ] && row=

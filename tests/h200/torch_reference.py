@@ -444,12 +444,17 @@ def moe():
                     raise RuntimeError("the counts differ")
                 times = wall_us(lambda: (eager(), torch.cuda.current_stream().synchronize()), 60, 5)
                 figure("moe", f"eager_{name}", "µs", times, "lower", "softmax, topk, renormalise, bincount, until done, host's clock")
+                row = repeat_us(lambda: route(logits, k, counted), 0.03, 1000.0, 10)
+                figure("moe", f"unfused_stream_{name}", "µs", row, "lower", "softmax, topk, renormalise, scatter_add, launched one after another from Python, each")
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph):
                     for _ in range(20):
                         route(logits, k, counted)
                 done = [us / 20 for us in repeat_us(graph.replay, 0.03, 1000.0, 10)]
-                figure("moe", f"graph_{name}", "µs", done, "lower", "softmax, topk, renormalise, scatter_add; 20 in a CUDA graph, each")
+                what = "softmax, topk, renormalise, scatter_add; 20 in a CUDA graph, each"
+                figure("moe", f"unfused_{name}", "µs", done, "lower", what)
+                # PyTorch has nothing fused: this is what a fused one replaces.
+                figure("moe", f"fused_{name}", "µs", done, "lower", "not fused: " + what)
                 del graph
 
 
