@@ -355,10 +355,15 @@ impl Report {
     /// What may have held it back, from what was seen of the machine.
     fn advice(&self) -> Vec<String> {
         let mut out = Vec::new();
-        if self.is_shared() {
+        if !self.environment.company.is_empty() {
             out.push(
                 "others used the machine meanwhile: stop them and measure again for a figure that counts".to_owned(),
             );
+        } else if self.duty_pct < 100 {
+            out.push(format!(
+                "it was told to go easy (--duty {}): measure again without that for a figure that counts",
+                self.duty_pct
+            ));
         }
         for gpu in &self.environment.gpus {
             let ms = self.ended_unix_ms.saturating_sub(self.started_unix_ms) as f64;

@@ -81,11 +81,15 @@ fn without_a_reference_the_baseline_counts_and_without_both_nothing_is_claimed()
 
 #[test]
 fn a_run_beside_others_is_not_called_slow() {
-    let mut shared = report("a", 4400.0);
-    shared.duty_pct = 10;
-    shared.take(outcome(3000.0, true), None);
-    assert_eq!(shared.verdict.level, Level::Unknown);
-    assert!(shared.verdict.advice[0].contains("others used the machine"));
+    for (company, duty_pct, words) in
+        [("process 42", 10, "others used"), ("process 42", 100, "others used"), ("", 30, "(--duty 30)")]
+    {
+        let mut shared = report("a", 4400.0);
+        (shared.duty_pct, shared.environment.company) = (duty_pct, company.to_owned());
+        shared.take(outcome(3000.0, true), None);
+        assert_eq!(shared.verdict.level, Level::Unknown, "{company} at {duty_pct} %");
+        assert!(shared.verdict.advice[0].contains(words), "{:?}", shared.verdict);
+    }
 }
 
 #[test]
