@@ -54,14 +54,14 @@ mod fake;
 mod frag;
 mod hbm;
 mod hostmem;
-mod launch;
-mod moe;
 mod kvload;
 mod lane;
+mod launch;
+mod moe;
+mod p2p;
 mod pci;
 mod pcie;
 mod place;
-mod p2p;
 mod plan;
 mod topology;
 
@@ -83,13 +83,13 @@ pub struct Probe {
 /// Every probe, in the order of the pane.
 pub const PROBES: &[Probe] = &[
     hbm::PROBE,
-    launch::PROBE,
     pcie::PROBE,
+    p2p::PROBE,
+    launch::PROBE,
     hostmem::PROBE,
+    kvload::PROBE,
     frag::PROBE,
     moe::PROBE,
-    kvload::PROBE,
-    p2p::PROBE,
     // Misbehaves on request: what the framework is tested with. Not in a release.
     #[cfg(any(test, debug_assertions))]
     fake::PROBE,

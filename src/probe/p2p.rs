@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn the_cost_grows_with_the_machine_and_counts_nccl() {
         let params = Params::of(&SPEC);
-        let target = |gpus| Target { gpus: vec![super::super::GpuName::default(); gpus] };
+        let target = |gpus| Target { gpus: vec![super::super::GpuName::default(); gpus], ..Target::default() };
         let (two, eight) = (cost(&params, &target(2)), cost(&params, &target(8)));
         assert!(eight.seconds > two.seconds * 2.0 && eight.seconds < 60.0, "{} and {}", two.seconds, eight.seconds);
         let mut without = Params::of(&SPEC);

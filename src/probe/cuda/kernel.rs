@@ -42,8 +42,6 @@ pub(in crate::probe) enum Arg {
     U64(u64),
     /// `unsigned int`.
     U32(u32),
-    /// `float`.
-    F32(f32),
     /// `double`.
     F64(f64),
 }
@@ -59,7 +57,6 @@ impl Arg {
         match self {
             Self::U64(value) => std::ptr::from_ref(value).cast_mut().cast(),
             Self::U32(value) => std::ptr::from_ref(value).cast_mut().cast(),
-            Self::F32(value) => std::ptr::from_ref(value).cast_mut().cast(),
             Self::F64(value) => std::ptr::from_ref(value).cast_mut().cast(),
         }
     }

@@ -72,20 +72,6 @@ impl Stream {
         done.map_err(failed("filling device memory"))
     }
 
-    /// Copies `bytes` from the start of `from` to the start of `to`, both on this device.
-    ///
-    /// # Errors
-    /// When one is too short, or the driver's.
-    pub(in crate::probe) fn copy(&self, to: &Buffer, from: &Buffer, bytes: u64) -> Result<(), Failure> {
-        to.has(0, bytes)?;
-        from.has(0, bytes)?;
-        self.0.context().bind_to_thread().map_err(failed("choosing the GPU"))?;
-        let bytes = usize::try_from(bytes).unwrap_or(0);
-        // SAFETY: within both buffers, which live until the stream is done with them.
-        let done = unsafe { sys::cuMemcpyDtoDAsync_v2(to.address(), from.address(), bytes, self.0.cu_stream()) };
-        done.result().map_err(failed("copying on the GPU"))
-    }
-
     /// Copies `bytes` from the host to the device, each from its offset.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ fn go(machine: &Machine, forced: bool) -> Verdict {
 fn a_probe_of_several_gpus_wants_them_all_there_and_free() {
     let go = |gpus: Vec<Gpu>, forced| preflight(&Machine { gpus, ..on(gpu()) }, &cost(), Needs::Gpus(2), forced, None);
     for forced in [false, true] {
-        let Verdict::Refused(refusal) = go(vec![gpu()], forced, None) else { panic!("admitted with one") };
+        let Verdict::Refused(refusal) = go(vec![gpu()], forced) else { panic!("admitted with one") };
         assert_eq!(refusal.why, "it takes 2 GPUs, and this machine shows 1");
         assert!(!refusal.can_force);
     }
@@ -132,7 +132,7 @@ fn a_run_that_is_forced_beside_others_gets_a_duty_cycle() {
 #[test]
 fn a_duty_cycle_can_be_chosen_but_forces_nothing() {
     let busy = on(Gpu { processes: Ok(vec![process(42, 36.0)]), ..gpu() });
-    let duty = |machine, forced, chosen| match preflight(machine, &cost(), true, forced, chosen) {
+    let duty = |machine, forced, chosen| match preflight(machine, &cost(), Needs::Gpu, forced, chosen) {
         Verdict::Admitted(admission) => Some(admission.duty_pct),
         Verdict::Refused(_) | Verdict::NotYet => None,
     };
@@ -228,13 +228,13 @@ fn errors_from_before_the_run_do_not_count() {
 fn a_probe_that_takes_the_rest_leaves_the_headroom() {
     let rest = Cost { gpu_bytes: Cost::THE_REST, ..cost() };
     let half = Gpu { mem_used: Reading::Value(70.0 * GIB), ..gpu() };
-    let Verdict::Admitted(admission) = preflight(&on(half.clone()), &rest, true, false) else { panic!() };
+    let Verdict::Admitted(admission) = preflight(&on(half.clone()), &rest, Needs::Gpu, false, None) else { panic!() };
     assert_eq!(admission.most_bytes, 63 * GIB as u64);
     // Not even a context fits; and what is not known is not taken.
     let full = Gpu { mem_used: Reading::Value(132.5 * GIB), ..gpu() };
-    assert!(matches!(preflight(&on(full), &rest, true, true), Verdict::Refused(_)));
+    assert!(matches!(preflight(&on(full), &rest, Needs::Gpu, true, None), Verdict::Refused(_)));
     let unknown = Gpu { mem_used: Reading::Missing(Why::Unsupported), ..gpu() };
-    let Verdict::Admitted(admission) = preflight(&on(unknown), &rest, true, true) else { panic!() };
+    let Verdict::Admitted(admission) = preflight(&on(unknown), &rest, Needs::Gpu, true, None) else { panic!() };
     assert_eq!(admission.most_bytes, 1 << 30);
     // A reading may come just while it holds all that it may; what is more is somebody else's.
     let watch = Watch::new(&on(half), &rest, false);
