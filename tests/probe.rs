@@ -400,7 +400,13 @@ fn reports_are_listed_shown_compared_and_made_a_baseline() {
 
 /// Names of all fields of a document; of tables whose keys are data, one for all.
 fn fields(value: &serde_json::Value, path: &str, out: &mut BTreeSet<String>) {
-    const TABLES: [&str; 3] = ["inputs", "environment.facts", "environment.gpus[].throttled_ms"];
+    const TABLES: [&str; 5] = [
+        "inputs",
+        "environment.facts",
+        "environment.gpus[].throttled_ms",
+        "environment.gpus[].timeline.throttled_ms",
+        "moments",
+    ];
     match value {
         serde_json::Value::Object(map) if TABLES.contains(&path) => {
             assert!(!map.is_empty(), "{path} is empty");
@@ -435,7 +441,13 @@ fn the_document_of_a_report_is_the_documented_one() {
     report.target.gpus = vec![serde_json::from_value(gpu).unwrap()];
     let mut gpu = warptop::probe::report::GpuEnvironment::default();
     gpu.throttled_ms.insert("sw_power_cap".to_owned(), None);
+    let timeline = &mut gpu.timeline;
+    for readings in [&mut timeline.sm_clock_mhz, &mut timeline.temp_c, &mut timeline.power_w] {
+        readings.push(None);
+    }
+    timeline.throttled_ms.insert("sw_power_cap".to_owned(), vec![None]);
     report.environment.gpus = vec![gpu];
+    report.moments.insert("onset".to_owned(), 1.0);
     report.environment.facts.insert("CPU".to_owned(), String::new());
     report.results[0].figure.floor = Some(1.0);
     report.results[0].figure.method = "somehow".to_owned();

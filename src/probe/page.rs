@@ -165,6 +165,9 @@ fn run(out: &mut String, report: &Report) {
     for (name, value) in report.inputs.iter() {
         let _ = writeln!(out, "- input {name} = {value}");
     }
+    for (name, at) in &report.moments {
+        let _ = writeln!(out, "- {name} at {at:.1} s");
+    }
     if report.forced {
         let _ = writeln!(out, "- forced, kept the target busy for {} % of the time at most", report.duty_pct);
     }
@@ -222,6 +225,7 @@ fn machine(out: &mut String, gpu: &GpuEnvironment) {
         }
     }
     out.push('\n');
+    out.push_str(&gpu.timeline.table(gpu.index));
 }
 
 fn samples(out: &mut String, report: &Report) {

@@ -185,6 +185,9 @@ pub struct Outcome {
     /// What the probe itself found to be wrong, each with what to do. With such words the verdict is `watch` or worse.
     #[serde(default)]
     pub advice: Vec<String>,
+    /// When what happened, s after the process began, by name.
+    #[serde(default)]
+    pub moments: BTreeMap<String, f64>,
 }
 
 /// Why a probe has no result, ready for the screen: what, why, and what to do.

@@ -5,6 +5,8 @@
 //! Invariants: names are only ever added; what is not known is `null`, never 0; a verdict says from what
 //! it was made and what to do.
 
+pub mod timeline;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::protocol::{Better, Check, Figure, Outcome, Sample};
 use super::reference;
 use super::spec::{Params, ProbeSpec, Target};
+use timeline::Timeline;
 
 /// What `schema` says.
 pub const SCHEMA: &str = "warptop.probe/1";
@@ -75,6 +78,9 @@ pub struct Report {
     pub checks: Vec<Check>,
     /// What has to be known to read the figures.
     pub notes: Vec<String>,
+    /// When what happened, s after the run began, by name.
+    #[serde(default)]
+    pub moments: BTreeMap<String, f64>,
     /// What it comes to.
     pub verdict: Verdict,
     /// Single measurements, in the order they came in.
@@ -136,6 +142,9 @@ pub struct GpuEnvironment {
     pub pcie_tx_gb_per_s: Range,
     /// Time that each reason held the clocks down during the run, ms; `null` where it is not counted.
     pub throttled_ms: BTreeMap<String, Option<f64>>,
+    /// The run step by step.
+    #[serde(default)]
+    pub timeline: Timeline,
 }
 
 /// A quantity during a run, as warptop read it.
@@ -297,13 +306,16 @@ impl Report {
 
     /// Takes in what the probe found, holds it against what is known, and judges.
     pub fn take(&mut self, outcome: Outcome, baseline: Option<&Self>) {
+        let (figures, notes) = timeline::explain(&outcome.moments, &self.environment.gpus);
         let judge = |figure: Figure| {
             let promised = outcome.promised.get(&figure.id).copied();
             Judged::new(figure, &self.probe, &self.target, promised, baseline)
         };
-        self.results = outcome.figures.into_iter().map(judge).collect();
+        self.results = outcome.figures.into_iter().chain(figures).map(judge).collect();
         self.checks = outcome.checks;
         self.notes.extend(outcome.notes);
+        self.notes.extend(notes);
+        self.moments = outcome.moments;
         self.environment.facts.extend(outcome.facts);
         let mut advice = outcome.advice;
         // What the probe read itself, while data flowed, goes first.

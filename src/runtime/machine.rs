@@ -2,18 +2,22 @@
 //!
 //! It must not judge: that is the guard's. Invariant: what the store does not know is missing here too.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use crate::derive::throttle::Throttled;
 use crate::model::text::clean;
 use crate::model::{FactKey, Metric, Reading, SourceId, Subject, Time, Why};
 use crate::probe::guard::{Gpu, Host, Machine, OnGpu};
+use crate::probe::report::timeline::Timeline;
 use crate::probe::report::{Environment, GpuEnvironment, Range};
 use crate::probe::{GpuName, Needs, Target};
 use crate::store::{Data, Window};
 
 /// How far back activity is looked at before a run, ms.
 const BUSY_MS: u64 = 2_000;
+/// Steps of a timeline, at most.
+const MOST_STEPS: u64 = 600;
 
 /// What a probe is aimed at: the chosen GPU, or every one. No GPU where there is none.
 pub(super) fn target(data: &Data, needs: Needs, gpu: u8, now: Time) -> Target {
@@ -150,6 +154,38 @@ fn gpu_environment(data: &Data, index: u8, (from, to): (Time, Time)) -> GpuEnvir
         pcie_rx_gb_per_s: giga(Metric::PcieRx),
         pcie_tx_gb_per_s: giga(Metric::PcieTx),
         throttled_ms: held.collect(),
+        timeline: timeline(data, index, window),
+    }
+}
+
+/// The run second by second, in longer steps when it was long.
+fn timeline(data: &Data, index: u8, window: Window) -> Timeline {
+    let step_ms = window.ms().div_ceil(MOST_STEPS).max(1_000);
+    let steps = || {
+        let starts = (window.start.0..window.end.0).step_by(usize::try_from(step_ms).unwrap_or(usize::MAX));
+        starts.map(|start| Window { start: Time(start), end: window.end.min(Time(start + step_ms)) })
+    };
+    // One digit behind the point is as good as the readings are.
+    let round = |value: f64| (value * 10.0).round() / 10.0;
+    let mean = |metric| {
+        let each = steps().map(|step| data.mean(Subject::Gpu(index), metric, step).value().map(round));
+        each.collect::<Vec<_>>()
+    };
+    let mut throttled_ms = BTreeMap::new();
+    for step in steps() {
+        for (reason, rate) in Throttled::over(data, index, step).reasons() {
+            let held: &mut Vec<_> = throttled_ms.entry(reason.name.to_owned()).or_default();
+            held.push(rate.value().map(|ms| round(ms * step.ms() as f64 / 1000.0)));
+        }
+    }
+    // Most machines never see most of the reasons.
+    throttled_ms.retain(|_, held: &mut Vec<Option<f64>>| held.iter().any(Option::is_some));
+    Timeline {
+        step_s: step_ms as f64 / 1000.0,
+        sm_clock_mhz: mean(Metric::SmClock),
+        temp_c: mean(Metric::Temp),
+        power_w: mean(Metric::Power),
+        throttled_ms,
     }
 }
 
@@ -243,5 +279,9 @@ mod tests {
         let held = gpu.throttled_ms["sw_power_cap"].unwrap();
         assert!((held - 1_500.0).abs() < 1.0, "{held}");
         assert_eq!((gpu.throttled_ms["sync_boost"], gpu.power_limit_w), (None, None));
+        let Timeline { step_s, sm_clock_mhz, temp_c, throttled_ms, .. } = gpu.timeline;
+        assert_eq!((step_s, sm_clock_mhz, temp_c), (1.0, vec![Some(1500.0), Some(1400.0)], vec![None, None]));
+        assert_eq!(throttled_ms["sw_power_cap"], [Some(500.0), Some(1_000.0)]);
+        assert!(!throttled_ms.contains_key("sync_boost"));
     }
 }

@@ -6,7 +6,7 @@
 //! (lock, child, measurements) is in one [`Active`], which is dropped when the run is over; dropping it
 //! kills the child and gives back the lock.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -534,6 +534,7 @@ pub(super) fn blank(probe: &Probe, ask: &Ask, ending: Ending, why: &str) -> Repo
         results: Vec::new(),
         checks: Vec::new(),
         notes: Vec::new(),
+        moments: BTreeMap::new(),
         verdict: Report::without_result(ending, why),
         samples: Vec::new(),
         samples_left_out: 0,

@@ -26,6 +26,7 @@ pub(in crate::probe) fn report(run: &str, triad: f64) -> Report {
         results: Vec::new(),
         checks: Vec::new(),
         notes: Vec::new(),
+        moments: BTreeMap::new(),
         verdict: Report::without_result(Ending::Failed, ""),
         samples: Vec::new(),
         samples_left_out: 0,
