@@ -29,8 +29,7 @@ pub fn dram_peak_bytes_per_s(name: &str) -> Option<f64> {
         ("L4", 0.3 * TB),
         ("T4", 0.32 * TB),
     ];
-    // A laptop part shares its name with a desktop part that has another memory.
-    if name.contains("Laptop") || name.contains("Max-Q") {
+    if is_mobile(name) {
         return None;
     }
     TABLE.iter().find(|(model, _)| names_model(name, model)).map(|&(_, peak)| peak)
@@ -57,7 +56,7 @@ pub fn pcie_link(name: &str) -> Option<(usize, u32)> {
         ("T4", (3, 16)),
     ];
     // A laptop part may have fewer lanes.
-    if name.contains("Laptop") || name.contains("Max-Q") {
+    if is_mobile(name) {
         return None;
     }
     TABLE.iter().find(|(model, _)| names_model(name, model)).map(|&(_, link)| link)
@@ -80,6 +79,62 @@ pub fn nvlink_peak_bytes_per_s(name: &str) -> Option<f64> {
         ("A100-SXM4-40GB", Some(300.0 * GB)),
     ];
     TABLE.iter().find(|(model, _)| names_model(name, model)).and_then(|&(_, peak)| peak)
+}
+
+/// Peak rates of the tensor cores by the vendor's datasheet, operations/s of dense matrices added up in fp32.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TensorPeaks {
+    /// Fp16.
+    pub fp16: f64,
+    /// Bf16; `None` where the tensor cores do not have it, likewise below.
+    pub bf16: Option<f64>,
+    /// TF32.
+    pub tf32: Option<f64>,
+    /// Fp8.
+    pub fp8: Option<f64>,
+}
+
+/// Peak rates for the product name that NVML gives, or `None` for a model not in the table.
+///
+/// Source: NVIDIA product datasheets, whose figures with sparsity are twice these; for RTX the white papers on Ampere
+/// GA102, Ada and RTX Blackwell, the rates with FP32 accumulate. The most specific name comes first.
+pub fn tensor_peaks(name: &str) -> Option<TensorPeaks> {
+    const TERA: f64 = 1e12;
+    // Fp16 and bf16, TF32, fp8, in tera operations/s; 0: not there.
+    const TABLE: &[(&str, [f64; 3])] = &[
+        ("GB200", [2500.0, 1250.0, 5000.0]),
+        ("B200", [2250.0, 1125.0, 4500.0]),
+        ("GH200 480GB", [989.4, 494.7, 1978.9]),
+        ("H200 NVL", [835.5, 417.5, 1670.5]),
+        ("H200", [989.4, 494.7, 1978.9]),
+        ("H100 NVL", [835.5, 417.5, 1670.5]),
+        ("H100 PCIe", [756.5, 378.0, 1513.0]),
+        ("H100 80GB HBM3", [989.4, 494.7, 1978.9]),
+        ("A100-SXM4-80GB", [312.0, 156.0, 0.0]),
+        ("A100 80GB PCIe", [312.0, 156.0, 0.0]),
+        ("A100-SXM4-40GB", [312.0, 156.0, 0.0]),
+        ("A100-PCIE-40GB", [312.0, 156.0, 0.0]),
+        ("L40S", [362.05, 183.0, 733.0]),
+        ("L40", [181.05, 90.5, 362.0]),
+        ("RTX 5090", [209.5, 104.8, 419.0]),
+        ("RTX 4090", [165.2, 82.6, 330.3]),
+        ("RTX 3090", [71.0, 35.6, 0.0]),
+        ("L4", [121.0, 60.0, 242.5]),
+    ];
+    if is_mobile(name) {
+        return None;
+    }
+    if names_model(name, "T4") {
+        return Some(TensorPeaks { fp16: 65.0 * TERA, bf16: None, tf32: None, fp8: None });
+    }
+    let (_, [half, tf32, fp8]) = TABLE.iter().find(|(model, _)| names_model(name, model))?;
+    let there = |rate: f64| (rate > 0.0).then_some(rate * TERA);
+    Some(TensorPeaks { fp16: half * TERA, bf16: there(*half), tf32: there(*tf32), fp8: there(*fp8) })
+}
+
+/// A laptop part shares its name with a desktop part that has another memory and fewer SMs.
+fn is_mobile(name: &str) -> bool {
+    name.contains("Laptop") || name.contains("Max-Q")
 }
 
 /// Whether `name` contains `model` as whole words: "L4" is in "NVIDIA L4", not in "NVIDIA L40S".
@@ -121,5 +176,17 @@ mod tests {
         assert_eq!(dram_peak_bytes_per_s("NVIDIA L4"), Some(0.3e12));
         assert_eq!(dram_peak_bytes_per_s("NVIDIA T1000"), None);
         assert_eq!(dram_peak_bytes_per_s("NVIDIA GeForce RTX 4090 Laptop GPU"), None);
+    }
+
+    #[test]
+    fn tensor_peaks_are_those_of_the_very_model() {
+        let bf16 = |name: &str| tensor_peaks(name).and_then(|peaks| peaks.bf16);
+        assert_eq!(bf16("NVIDIA H200"), Some(989.4e12));
+        assert_eq!(bf16("NVIDIA H200 NVL"), Some(835.5e12));
+        assert_eq!(bf16("NVIDIA A100-SXM4-80GB"), Some(312e12));
+        assert_eq!(bf16("Tesla T4"), None);
+        assert_eq!(tensor_peaks("Tesla T4").map(|peaks| peaks.fp16), Some(65e12));
+        assert_eq!(tensor_peaks("NVIDIA A100-SXM4-80GB").map(|peaks| peaks.fp8), Some(None));
+        assert_eq!(tensor_peaks("NVIDIA GeForce RTX 4090 Laptop GPU"), None);
     }
 }

@@ -13,6 +13,7 @@
 
 #![expect(unsafe_code, reason = "the driver is a library of C")]
 
+mod blaslt;
 mod buffer;
 mod graph;
 mod kernel;
@@ -34,6 +35,7 @@ use cudarc::driver::{CudaContext, DriverError, sys};
 use super::{Failure, GpuName, Link};
 use crate::model::text;
 
+pub(super) use blaslt::{BlasLt, Products, Types, WORKSPACE};
 pub(super) use buffer::{Buffer, HostBuffer};
 pub(super) use graph::Graph;
 pub(super) use kernel::{Arg, Grid, Kernel, Module};

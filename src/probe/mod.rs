@@ -52,6 +52,7 @@ mod cuda;
 #[cfg(any(test, debug_assertions))]
 mod fake;
 mod frag;
+mod gemm;
 mod hbm;
 mod hostmem;
 mod kvload;
@@ -86,6 +87,7 @@ pub const PROBES: &[Probe] = &[
     pcie::PROBE,
     p2p::PROBE,
     launch::PROBE,
+    gemm::PROBE,
     hostmem::PROBE,
     kvload::PROBE,
     frag::PROBE,

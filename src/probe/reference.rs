@@ -63,6 +63,17 @@ pub fn datasheet(model: &str, probe: &str, figure: &str) -> Option<f64> {
         ("hbm", "read" | "write" | "copy" | "triad") => gpu_specs::dram_peak_bytes_per_s(model).map(|peak| peak / 1e9),
         ("pcie", "h2d" | "d2h" | "h2d_both" | "d2h_both") => pcie_gb_per_s(model),
         ("pcie", "both") => pcie_gb_per_s(model).map(|each_way| each_way * 2.0),
+        ("gemm" | "soak", format) => {
+            let peaks = gpu_specs::tensor_peaks(model)?;
+            let peak = match format {
+                "fp16" => Some(peaks.fp16),
+                "bf16" => peaks.bf16,
+                "tf32" => peaks.tf32,
+                "fp8" => peaks.fp8,
+                _ => None,
+            };
+            peak.map(|peak| peak / 1e12)
+        }
         _ => None,
     }
 }
@@ -89,6 +100,8 @@ mod tests {
         assert!((datasheet("NVIDIA H200", "pcie", "d2h").unwrap() - each_way).abs() < 1e-9);
         assert!((datasheet("NVIDIA H200", "pcie", "both").unwrap() - 2.0 * each_way).abs() < 1e-9);
         assert_eq!(datasheet("NVIDIA H200", "pcie", "h2d_pageable"), None);
+        assert_eq!(datasheet("NVIDIA H200", "gemm", "fp8"), Some(1978.9));
+        assert_eq!(datasheet("NVIDIA H200", "soak", "loss"), None);
     }
 
     #[test]

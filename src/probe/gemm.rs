@@ -1,0 +1,187 @@
+//! Products of dense matrices: the rate of the tensor cores in each number format that the GPU has.
+//!
+//! C = A · Bᵀ of random n × n matrices, added up in fp32, by cuBLASLt where it is found and an own kernel elsewhere. The
+//! rate is that of a cool GPU: some tenths of a second, before the power limit pulls the clocks; what is left after
+//! minutes is `soak`'s figure.
+
+pub(in crate::probe) mod bench;
+mod check;
+pub(in crate::probe) mod format;
+
+use std::time::Duration;
+
+use super::cuda::{Gpu, with_context};
+use super::plan::{Plan, Series};
+use super::{
+    Better, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target, reference,
+};
+use bench::{Bench, Engine, bytes};
+use format::Format;
+
+pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
+
+const SPEC: ProbeSpec = ProbeSpec {
+    id: "gemm",
+    key: 'g',
+    name: "matrix products",
+    help: "Rate of dense matrix products on the tensor cores (bf16, fp16, TF32, fp8): what prefill is bound by.",
+    needs: Needs::Gpu,
+    params: &[
+        SIZE,
+        LIBRARY,
+        Param {
+            name: "format",
+            help: "the one number format to measure, or all that the GPU has",
+            kind: Kind::Choice { default: "all", of: &["all", "bf16", "fp16", "tf32", "fp8"] },
+        },
+        Param {
+            name: "seconds",
+            help: "time for each format, s; longer than some tenths and the power limit is part of the figure",
+            kind: Kind::Number { default: 0.2, least: 0.02, most: 60.0 },
+        },
+        Param {
+            name: "pause",
+            help: "rest before each format, s, for the GPU to cool",
+            kind: Kind::Number { default: 1.0, least: 0.0, most: 60.0 },
+        },
+    ],
+    cost,
+    cool_ms: 10_000,
+    headline: "bf16",
+    hidden: false,
+};
+
+/// Side of the matrices, for this probe and for `soak`.
+pub(super) const SIZE: Param = Param {
+    name: "n",
+    help: "side of the matrices, at most; smaller where a product would take more than 5 ms",
+    kind: Kind::Number { default: 8_192.0, least: 256.0, most: 16_384.0 },
+};
+
+/// Who multiplies, for this probe and for `soak`.
+pub(super) const LIBRARY: Param = Param {
+    name: "library",
+    help: "cuBLASLt where it is found (auto), or the own kernel",
+    kind: Kind::Choice { default: "auto", of: &["auto", "own"] },
+};
+
+/// Those that are asked for.
+fn formats(params: &Params) -> impl Iterator<Item = Format> {
+    let word = params.word("format").to_owned();
+    Format::ALL.into_iter().filter(move |format| word == "all" || word == format.name())
+}
+
+fn cost(params: &Params, _: &Target) -> Cost {
+    let n = params.number("n") as u64;
+    let each = params.number("seconds") * 1.2 + params.number("pause") + 1.0;
+    Cost {
+        // The driver starts, the library loads, and each format is checked.
+        seconds: 4.0 + formats(params).count() as f64 * each,
+        gpu_bytes: with_context(formats(params).map(|format| bytes(format, n, 2)).max().unwrap_or(0)),
+        host_bytes: 512 << 20,
+        watts: None,
+        disturbs: "whatever computes on the GPU: it gets the tensor cores only between products of up to 5 ms, and \
+                   clocks fall at the power limit"
+            .to_owned(),
+    }
+}
+
+fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
+    link.progress(0.0, None, "starting CUDA")?;
+    let gpu = Gpu::open(link)?;
+    let engine = Engine::open(&gpu, params.word("library") == "auto")?;
+    let mut outcome = Outcome { facts: gpu.facts()?, ..Outcome::default() };
+    outcome.facts.insert("matrix products by".to_owned(), engine.words());
+    let capability = gpu.capability()?;
+    let mut plan = Plan::new(formats(params).count() * (1 + pauses(params)), params.number("seconds"));
+    for format in formats(params) {
+        let bench = match engine.lacks(format, capability) {
+            None => Bench::fitting(link, &gpu, &engine, format, params.number("n") as u64),
+            Some(why) => Err(Failure::Unavailable(why)),
+        };
+        let bench = match bench {
+            // What is missing is one format; the others are measured.
+            Err(Failure::Unavailable(why)) => {
+                outcome.notes.push(format!("{}: not measured: {why}", format.label()));
+                (0..=pauses(params)).for_each(|_| plan.step());
+                continue;
+            }
+            bench => bench?,
+        };
+        measure(link, &mut plan, params, &gpu, format, bench, &mut outcome)?;
+    }
+    if outcome.figures.is_empty() {
+        return Err(Failure::Unavailable(outcome.notes.join("; ")));
+    }
+    Ok(outcome)
+}
+
+fn measure(
+    link: &mut Link,
+    plan: &mut Plan,
+    params: &Params,
+    gpu: &Gpu,
+    format: Format,
+    mut bench: Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Failure> {
+    let products = bench.products_in_a_pass()?;
+    pause(link, plan, params)?;
+    let operations = bench.operations();
+    let series = Series { id: format.name(), unit: "TFLOP/s", what: format.label() };
+    let rates = plan.repeat(link, series, || {
+        let us = bench.pass(products)?;
+        Ok((operations * f64::from(products) / us / 1e6, us))
+    })?;
+    let figure = Figure::median(format.name(), format.label(), "TFLOP/s", Better::Higher, &rates);
+    let figure = figure.map(|figure| figure.by(&bench.method()));
+    let time = figure.as_ref().map(|figure| time(gpu, format, bench.n(), figure));
+    outcome.figures.extend(figure);
+    outcome.figures.extend(time);
+    if bench.n() < params.number("n") as u64 / 128 * 128 {
+        let n = bench.n();
+        let label = format.label();
+        outcome.notes.push(format!("{label}: n is {n}: more would take more than 5 ms a product, or too much memory"));
+    }
+    outcome.checks.extend(bench.check(link)?);
+    Ok(())
+}
+
+/// Steps of the plan that the rest before a format takes.
+fn pauses(params: &Params) -> usize {
+    (params.number("pause") / params.number("seconds")).ceil() as usize
+}
+
+/// Lets the GPU cool.
+fn pause(link: &mut Link, plan: &mut Plan, params: &Params) -> Result<(), Failure> {
+    let steps = pauses(params);
+    for _ in 0..steps {
+        plan.tell(link, 0.0, "letting the GPU cool")?;
+        let began = link.micros();
+        let us = (params.number("pause") / steps as f64 * 1e6) as u64;
+        while link.micros().saturating_sub(began) < us {
+            link.check()?;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        plan.step();
+    }
+    Ok(())
+}
+
+/// Time of one product beside the least that the datasheet's rate leaves.
+fn time(gpu: &Gpu, format: Format, n: u64, rate: &Figure) -> Figure {
+    let operations = 2.0 * (n as f64).powi(3);
+    let us = |tflops: f64| operations / tflops / 1e6;
+    Figure {
+        id: format!("{}_time", format.name()),
+        label: format!("One product in {}", format.label()),
+        unit: "µs".to_owned(),
+        value: us(rate.value),
+        n: rate.n,
+        lo: us(rate.hi),
+        hi: us(rate.lo),
+        better: Better::Lower,
+        floor: reference::datasheet(&gpu.name.name, SPEC.id, format.name()).map(us),
+        method: format!("2 × {n}³ operations over the rate above; floor: over the datasheet's"),
+    }
+}
