@@ -64,6 +64,7 @@ mod pci;
 mod pcie;
 mod place;
 mod plan;
+mod soak;
 mod topology;
 
 pub use link::Link;
@@ -88,6 +89,7 @@ pub const PROBES: &[Probe] = &[
     p2p::PROBE,
     launch::PROBE,
     gemm::PROBE,
+    soak::PROBE,
     hostmem::PROBE,
     kvload::PROBE,
     frag::PROBE,
