@@ -61,8 +61,8 @@ pub(super) const SIZE: Param = Param {
 /// Who multiplies, for this probe and for `soak`.
 pub(super) const LIBRARY: Param = Param {
     name: "library",
-    help: "cuBLASLt where it is found (auto), or the own kernel",
-    kind: Kind::Choice { default: "auto", of: &["auto", "own"] },
+    help: "cuBLASLt where it is found (auto), the own kernel for this GPU, or the one for any GPU",
+    kind: Kind::Choice { default: "auto", of: &["auto", "own", "portable"] },
 };
 
 /// Those that are asked for.
@@ -89,7 +89,7 @@ fn cost(params: &Params, _: &Target) -> Cost {
 fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
     link.progress(0.0, None, "starting CUDA")?;
     let gpu = Gpu::open(link)?;
-    let engine = Engine::open(&gpu, params.word("library") == "auto")?;
+    let engine = Engine::open(&gpu, params.word("library"))?;
     let mut outcome = Outcome { facts: gpu.facts()?, ..Outcome::default() };
     outcome.facts.insert("matrix products by".to_owned(), engine.words());
     let capability = gpu.capability()?;
@@ -138,7 +138,7 @@ fn measure(
     let time = figure.as_ref().map(|figure| time(gpu, format, bench.n(), figure));
     outcome.figures.extend(figure);
     outcome.figures.extend(time);
-    if bench.n() < params.number("n") as u64 / 128 * 128 {
+    if bench.n() < params.number("n") as u64 / 256 * 256 {
         let n = bench.n();
         let label = format.label();
         outcome.notes.push(format!("{label}: n is {n}: more would take more than 5 ms a product, or too much memory"));

@@ -87,7 +87,7 @@ struct Load {
 fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
     link.progress(0.0, None, "starting CUDA")?;
     let gpu = Gpu::open(link)?;
-    let engine = Engine::open(&gpu, params.word("library") == "auto")?;
+    let engine = Engine::open(&gpu, params.word("library"))?;
     if let Some(why) = engine.lacks(FORMAT, gpu.capability()?) {
         return Err(Failure::Unavailable(format!("{} cannot be measured: {why}", FORMAT.label())));
     }

@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaFunction, CudaModule, result};
+use cudarc::driver::{CudaFunction, CudaModule, result, sys};
 use cudarc::nvrtc::Ptx;
 
 use super::{Buffer, Failure, Gpu, Stream, failed, words};
@@ -85,6 +85,20 @@ impl Module {
     /// When there is none.
     pub(in crate::probe) fn kernel(&self, name: &str) -> Result<Kernel, Failure> {
         self.0.load_function(name).map(Kernel).map_err(failed("looking for a kernel"))
+    }
+
+    /// The same, for launches with this much shared memory of the grid's own, bytes: more than the usual 48 KiB.
+    ///
+    /// # Errors
+    /// When there is none, or the GPU does not have that much.
+    pub(in crate::probe) fn kernel_sharing(&self, name: &str, bytes: u32) -> Result<Kernel, Failure> {
+        let kernel = self.kernel(name)?;
+        let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        // SAFETY: a kernel that lives; a property of this process' copy of it.
+        let done = unsafe { sys::cuFuncSetAttribute(kernel.0.cu_function(), most, bytes) };
+        done.result().map_err(failed("taking shared memory"))?;
+        Ok(kernel)
     }
 }
 

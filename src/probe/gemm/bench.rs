@@ -16,7 +16,13 @@ const PASS_US: f64 = 5_000.0;
 const SIZES: [u64; 8] = [256, 1_024, 2_048, 4_096, 6_144, 8_192, 12_288, 16_384];
 /// Side of the tiles of the own kernel.
 const TILE: u64 = 128;
-const OWN: &str = include_str!("../../../assets/kernels/gemm.ptx");
+const TILES: &str = include_str!("../../../assets/kernels/gemm.ptx");
+const HOPPER: &str = include_str!("../../../assets/kernels/gemm90.ptx");
+/// Shared memory of a block of the kernel for Hopper: four stages, their barriers, and room to start at a multiple of
+/// 1024.
+const HOPPER_SHARED: u32 = 4 * 3 * 16_384 + 64 + 1_024;
+/// Side of what two blocks of it make.
+const HOPPER_SIDE: u64 = 256;
 const OPERANDS: &str = include_str!("../../../assets/kernels/operands.ptx");
 
 /// What multiplies, and what makes the operands.
@@ -28,37 +34,47 @@ pub(in crate::probe) struct Engine {
 enum By {
     /// The library.
     Library(BlasLt),
-    /// The own kernels, and why not the library.
-    Own(Module, String),
+    /// The own kernels, whether they are those for Hopper, and why not the library.
+    Own { kernels: Module, hopper: bool, why: String },
 }
 
 impl Engine {
-    /// The library, unless it is not wanted or not here.
+    /// By the library (`auto`) unless it is not here, by the own kernels (`own`), or by those of them that every GPU with
+    /// bf16 takes (`portable`).
     ///
     /// # Errors
     /// When the own kernels are not for this GPU either.
-    pub(in crate::probe) fn open(gpu: &Gpu, library: bool) -> Result<Self, Failure> {
+    pub(in crate::probe) fn open(gpu: &Gpu, which: &str) -> Result<Self, Failure> {
         let operands = gpu.module(OPERANDS)?;
-        let why = match library.then(|| BlasLt::open(gpu)) {
+        let why = match (which == "auto").then(|| BlasLt::open(gpu)) {
             Some(Ok(lt)) => return Ok(Self { by: By::Library(lt), operands }),
             Some(Err(why)) => why.to_string(),
             None => "as it was asked for".to_owned(),
         };
-        let since = Format::Bf16.since();
-        if gpu.capability()? < since {
+        let (capability, since) = (gpu.capability()?, Format::Bf16.since());
+        if capability < since {
             let (major, minor) = since;
             return Err(Failure::Unavailable(format!(
                 "the own kernels need compute capability {major}.{minor}; {why}"
             )));
         }
-        Ok(Self { by: By::Own(gpu.module(OWN)?, why), operands })
+        if capability == (9, 0) && which != "portable" {
+            // A driver that is too old for their language takes the others.
+            if let Ok(kernels) = gpu.module(HOPPER) {
+                return Ok(Self { by: By::Own { kernels, hopper: true, why }, operands });
+            }
+        }
+        Ok(Self { by: By::Own { kernels: gpu.module(TILES)?, hopper: false, why }, operands })
     }
 
     /// What it is, for the report.
     pub(in crate::probe) fn words(&self) -> String {
         match &self.by {
             By::Library(lt) => format!("cuBLASLt {}", lt.version()),
-            By::Own(_, why) => format!("own tensor-core kernel (mma.sync), not cuBLASLt: {why}"),
+            By::Own { hopper, why, .. } => {
+                let which = if *hopper { "wgmma" } else { "mma.sync" };
+                format!("own tensor-core kernel ({which}), not cuBLASLt: {why}")
+            }
         }
     }
 
@@ -68,7 +84,7 @@ impl Engine {
         if capability < (major, minor) {
             return Some(format!("it needs compute capability {major}.{minor}"));
         }
-        let own = matches!(self.by, By::Own(..)) && format == Format::Fp8;
+        let own = matches!(self.by, By::Own { .. }) && format == Format::Fp8;
         own.then(|| "the own kernels do not have it, cuBLASLt does".to_owned())
     }
 }
@@ -76,7 +92,10 @@ impl Engine {
 /// How it multiplies.
 enum Way {
     Library(Products, usize),
-    Own(Kernel),
+    /// Tiles of 128 × 128, a block for each.
+    Tiles(Kernel),
+    /// Pairs of blocks that take 256 × 256 after another.
+    Hopper(Kernel),
 }
 
 /// Products of one format and size.
@@ -132,7 +151,7 @@ impl<'a> Bench<'a> {
         format: Format,
         most: u64,
     ) -> Result<Self, Failure> {
-        let most = (most / TILE * TILE).max(TILE);
+        let most = (most / HOPPER_SIDE * HOPPER_SIDE).max(HOPPER_SIDE);
         let mut n = SIZES[0].min(most);
         loop {
             link.progress(0.0, None, &format!("{}: how large", format.label()))?;
@@ -156,13 +175,17 @@ impl<'a> Bench<'a> {
     fn new(gpu: &'a Gpu, engine: &Engine, format: Format, n: u64, sets: u64) -> Result<Self, Failure> {
         let way = match &engine.by {
             By::Library(lt) => Way::Library(lt.products(types(format), n)?, 0),
-            By::Own(module, _) => Way::Own(module.kernel(&format!("gemm_{}", format.name()))?),
+            By::Own { kernels, hopper: false, .. } => Way::Tiles(kernels.kernel(&format!("gemm_{}", format.name()))?),
+            By::Own { kernels, .. } => {
+                Way::Hopper(kernels.kernel_sharing(&format!("gemm_{}", format.name()), HOPPER_SHARED)?)
+            }
         };
         let fill = engine.operands.kernel(&format!("fill_{}", format.name()))?;
+        let (side, blocked) = (Arg::U32(u32::try_from(n).unwrap_or(0)), Arg::U32(matches!(way, Way::Hopper(_)).into()));
         let operand = |seed: u64| {
             let buffer = gpu.buffer(n * n * format.bytes())?;
             let grid = Grid::new(gpu.sms()? * 8, 256);
-            gpu.stream.launch(&fill, grid, &[(&buffer).into(), Arg::U64(n * n), Arg::U64(seed)])?;
+            gpu.stream.launch(&fill, grid, &[(&buffer).into(), side, Arg::U64(seed), blocked])?;
             Ok(buffer)
         };
         let sets = (0..sets).map(|set| Ok((operand(seeds(set).0)?, operand(seeds(set).1)?)));
@@ -194,12 +217,20 @@ impl<'a> Bench<'a> {
         let (a, b) = &self.sets[self.turn];
         match &self.way {
             Way::Library(products, algorithm) => products.give(stream, *algorithm, (a, b), &self.c),
-            Way::Own(kernel) => {
+            Way::Tiles(kernel) => {
                 let tiles = u32::try_from(self.n / TILE).unwrap_or(0);
-                let n = Arg::U32(u32::try_from(self.n).unwrap_or(0));
-                stream.launch(kernel, Grid::new(tiles * tiles, 128), &[a.into(), b.into(), (&self.c).into(), n])
+                stream.launch(kernel, Grid::new(tiles * tiles, 128), &self.args(a, b))
+            }
+            Way::Hopper(kernel) => {
+                let parts = u32::try_from((self.n / HOPPER_SIDE).pow(2)).unwrap_or(u32::MAX);
+                let grid = Grid::new((self.gpu.sms()? / 2).min(parts) * 2, 384);
+                stream.launch(kernel, Grid { shared: HOPPER_SHARED, ..grid }, &self.args(a, b))
             }
         }
+    }
+
+    fn args(&self, a: &Buffer, b: &Buffer) -> [Arg; 4] {
+        [a.into(), b.into(), (&self.c).into(), Arg::U32(u32::try_from(self.n).unwrap_or(0))]
     }
 
     /// How long the device takes for `products` one after another, µs.
@@ -250,7 +281,8 @@ impl<'a> Bench<'a> {
         let n = self.n;
         let how = match &self.way {
             Way::Library(products, _) => format!("cuBLASLt, the fastest of {} algorithms", products.algorithms()),
-            Way::Own(_) => "own kernel, tiles of 128 × 128".to_owned(),
+            Way::Tiles(_) => "own kernel, tiles of 128 × 128".to_owned(),
+            Way::Hopper(_) => "own kernel for Hopper, operands in blocks as its tensor cores read them".to_owned(),
         };
         format!("{how}; {n} × {n} × {n}, random, {} sets of operands in turn", self.sets.len())
     }
@@ -345,6 +377,20 @@ mod tests {
         for n in [2_048, 4_096, 8_192] {
             assert!(sets(60 << 20, operands(n)) * operands(n) >= 3 * (60 << 20), "{n}");
         }
+    }
+
+    #[test]
+    fn every_kernel_is_there() {
+        let has = |ptx: &str, name: &str| ptx.contains(&format!(".entry {name}("));
+        for format in Format::ALL {
+            assert!(has(OPERANDS, &format!("fill_{}", format.name())), "{format:?}");
+            // Fp8 is the library's alone.
+            let own = [TILES, HOPPER].map(|ptx| has(ptx, &format!("gemm_{}", format.name())));
+            assert_eq!(own, [format != Format::Fp8; 2], "{format:?}");
+        }
+        assert!(has(OPERANDS, "digest"));
+        // Sides that one of them takes and the other does not would be measured for the one only.
+        assert!(SIZES.iter().all(|size| size % HOPPER_SIDE == 0 && HOPPER_SIDE.is_multiple_of(TILE)));
     }
 
     #[test]
