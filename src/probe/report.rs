@@ -306,18 +306,19 @@ impl Report {
 
     /// Takes in what the probe found, holds it against what is known, and judges.
     pub fn take(&mut self, outcome: Outcome, baseline: Option<&Self>) {
-        let (figures, notes) = timeline::explain(&outcome.moments, &self.environment.gpus);
+        let told = timeline::explain(&outcome.moments, &self.environment.gpus);
         let judge = |figure: Figure| {
             let promised = outcome.promised.get(&figure.id).copied();
             Judged::new(figure, &self.probe, &self.target, promised, baseline)
         };
-        self.results = outcome.figures.into_iter().chain(figures).map(judge).collect();
+        self.results = outcome.figures.into_iter().chain(told.figures).map(judge).collect();
         self.checks = outcome.checks;
         self.notes.extend(outcome.notes);
-        self.notes.extend(notes);
+        self.notes.extend(told.notes);
         self.moments = outcome.moments;
         self.environment.facts.extend(outcome.facts);
         let mut advice = outcome.advice;
+        advice.extend(told.advice);
         // What the probe read itself, while data flowed, goes first.
         if self.figure("link_generation").is_none() {
             advice.extend(self.environment.gpus.iter().filter_map(GpuEnvironment::link_advice));

@@ -109,12 +109,31 @@ impl Timeline {
     }
 }
 
-/// What the readings say about the moments of a run: figures, and sentences.
-pub(super) fn explain(moments: &BTreeMap<String, f64>, gpus: &[GpuEnvironment]) -> (Vec<Figure>, Vec<String>) {
-    let (mut figures, mut notes) = (Vec::new(), Vec::new());
+/// What the readings say about the moments of a run.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Explained {
+    /// Figures that only readings give.
+    pub(super) figures: Vec<Figure>,
+    /// What is to be known.
+    pub(super) notes: Vec<String>,
+    /// What is wrong and what to do.
+    pub(super) advice: Vec<String>,
+}
+
+/// Says it.
+pub(super) fn explain(moments: &BTreeMap<String, f64>, gpus: &[GpuEnvironment]) -> Explained {
+    let Explained { mut figures, mut notes, mut advice } = Explained::default();
     for gpu in gpus {
         if let Some(at) = moments.get(ONSET) {
             notes.push(format!("GPU {}: {}", gpu.index, why(&gpu.timeline, *at)));
+            let too_hot =
+                gpu.timeline.grew(*at).is_some_and(|(reason, grown, _)| grown > 0.0 && reason.contains("thermal"));
+            advice.extend(too_hot.then(|| {
+                let i = gpu.index;
+                format!(
+                    "GPU {i} is slowed by heat, not by its power limit: look at fans, filters and what stands beside it"
+                )
+            }));
         }
         if let (Some(rest), Some(before)) = (moments.get(REST), gpu.temp_c.before) {
             match gpu.timeline.cooled(*rest, before + COOL_C) {
@@ -131,7 +150,7 @@ pub(super) fn explain(moments: &BTreeMap<String, f64>, gpus: &[GpuEnvironment]) 
             }
         }
     }
-    (figures, notes)
+    Explained { figures, notes, advice }
 }
 
 /// What held the clocks down from this moment on, in words.
@@ -169,38 +188,41 @@ mod tests {
         gpu
     }
 
-    fn at(moments: &[(&str, f64)], gpu: &GpuEnvironment) -> (Vec<Figure>, Vec<String>) {
+    fn at(moments: &[(&str, f64)], gpu: &GpuEnvironment) -> Explained {
         let moments = moments.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect();
         explain(&moments, std::slice::from_ref(gpu))
     }
 
     #[test]
     fn the_reason_is_the_one_whose_time_grew() {
-        let words = |onset| at(&[(ONSET, onset)], &gpu()).1.join(" ");
+        let words = |onset| at(&[(ONSET, onset)], &gpu()).notes.join(" ");
         assert!(words(5.0).contains("GPU 0: sw power cap held the clocks down from the onset on, 2890 ms of the 3 s"));
         // The power cap held before as well: it is not what changed.
         assert!(words(8.0).contains("sw thermal slowdown held"), "{}", words(8.0));
         assert!(words(11.0).contains("no reason that the driver counts"), "{}", words(11.0));
+        // At its power limit a GPU is as it should be; in the heat it is not.
+        let advice = [5.0, 8.0, 11.0].map(|onset| at(&[(ONSET, onset)], &gpu()).advice.len());
+        assert_eq!(advice, [0, 1, 0]);
     }
 
     #[test]
     fn what_was_not_read_explains_nothing() {
         let mut gpu = gpu();
         gpu.timeline.throttled_ms.values_mut().for_each(|held| held.fill(None));
-        assert!(at(&[(ONSET, 5.0)], &gpu).1[0].contains("is not known"));
-        assert!(at(&[(ONSET, 5.0)], &GpuEnvironment::default()).1[0].contains("is not known"));
-        assert_eq!(at(&[(REST, 10.0)], &GpuEnvironment::default()), (vec![], vec![]));
-        assert_eq!(at(&[], &gpu), (vec![], vec![]));
+        assert!(at(&[(ONSET, 5.0)], &gpu).notes[0].contains("is not known"));
+        assert!(at(&[(ONSET, 5.0)], &GpuEnvironment::default()).notes[0].contains("is not known"));
+        assert_eq!(at(&[(REST, 10.0)], &GpuEnvironment::default()), Explained::default());
+        assert_eq!(at(&[], &gpu), Explained::default());
     }
 
     #[test]
     fn the_cool_down_ends_near_the_temperature_before() {
-        let (figures, notes) = at(&[(REST, 10.0)], &gpu());
+        let Explained { figures, notes, .. } = at(&[(REST, 10.0)], &gpu());
         // 33 °C, which is 3 more than before, in the step from 13 to 14 s.
         assert_eq!((figures[0].value, figures[0].id.as_str(), notes.len()), (4.0, "cool_down", 0));
         let mut hot = gpu();
         hot.timeline.temp_c.truncate(12);
-        let (figures, notes) = at(&[(REST, 10.0)], &hot);
+        let Explained { figures, notes, .. } = at(&[(REST, 10.0)], &hot);
         assert!(figures.is_empty() && notes[0].contains("had not cooled down when the run ended: 50 °C, 30 °C before"));
     }
 
