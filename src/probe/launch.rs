@@ -10,7 +10,8 @@ mod work;
 use super::cuda::{Buffer, Gpu, Grid, Kernel, random, with_context};
 use super::plan::{Plan, Series};
 use super::{
-    Better, Check, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target, topology,
+    Better, Check, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target,
+    reference, topology,
 };
 use host::{Place, Seen};
 use work::{Timer, Work};
@@ -78,8 +79,13 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
     }
     bench.small(link, &mut plan, &mut outcome)?;
     let seen = Seen::now(place.cpu);
-    outcome.notes.extend(side(&outcome.figures));
-    outcome.notes.extend(seen.causes(&before, &place));
+    let words: Vec<_> = side(&outcome.figures).into_iter().chain(seen.causes(&before, &place)).collect();
+    // Beside others launches take longer, and nothing is wrong.
+    if link.duty() >= 1.0 && is_slow(&gpu.name.name, &outcome.figures) {
+        outcome.advice = words;
+    } else {
+        outcome.notes.extend(words);
+    }
     if cfg!(debug_assertions) {
         outcome.notes.push("built without optimisation: the host's share is larger than it ought to be".to_owned());
     }
@@ -89,6 +95,13 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
         outcome.facts.extend(text.map(|text| (name.to_owned(), text)));
     }
     Ok(outcome)
+}
+
+/// Whether a launch takes longer than it did elsewhere on the same product, by more than the verdict lets pass.
+fn is_slow(model: &str, figures: &[Figure]) -> bool {
+    let known =
+        figures.iter().filter_map(|figure| Some((figure.value, reference::of(model, SPEC.id, &figure.id)?.value)));
+    known.into_iter().any(|(value, reference)| value > reference / 0.95)
 }
 
 /// Which side plain launches wait for.
@@ -293,6 +306,16 @@ mod tests {
         assert!(side(&figures(2.0, 2.5)).unwrap().starts_with("the GPU is the slower side"));
         assert!(side(&figures(2.0, 2.1)).unwrap().starts_with("host and GPU keep pace"));
         assert_eq!(side(&figures(2.0, 2.0)[..2]), None, "what was not measured is not judged");
+    }
+
+    #[test]
+    fn slow_is_what_is_slower_than_elsewhere() {
+        let figures = |us: f64| figure("plain", "", &[us], "").into_iter().collect::<Vec<_>>();
+        let slow = |model, us| is_slow(model, &figures(us));
+        assert_eq!(
+            [slow("NVIDIA H200", 2.6), slow("NVIDIA H200", 2.7), slow("NVIDIA T1000", 99.0)],
+            [false, true, false]
+        );
     }
 
     #[test]
