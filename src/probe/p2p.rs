@@ -275,6 +275,9 @@ fn summary(seen: &[Pair], matrices: &[Figure], notes: &mut Vec<String>) -> Vec<F
         let method = format!("{}, in the order {}", pair.name(), words(ring));
         out.push(named(figure, "ring_worst_hop", "Slowest hop of the best ring", method));
     }
+    if n == 2 {
+        return out;
+    }
     notes.push(if best.worst > plain.worst * BETTER {
         format!(
             "a ring in the order {} has {:.0} GB/s at its slowest hop, in the order {} {:.0}: engines take GPUs in the \

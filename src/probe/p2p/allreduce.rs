@@ -86,11 +86,12 @@ fn sizes(
     let mut known = (1, 0.0);
     let mut wrong = Vec::new();
     for wanted in SIZES {
-        let mib = fitting(wanted.min(bench.bytes >> 20), known);
+        let room = bench.bytes >> 20;
+        let mib = fitting(wanted.min(room), known);
         if mib < wanted {
-            outcome
-                .notes
-                .push(format!("no sum of {wanted} MiB: larger than --mib, or longer than a probe's kernel may take"));
+            let why =
+                if mib == room { "--mib allows no more" } else { "it would take longer than a probe's kernel may" };
+            outcome.notes.push(format!("all-reduce of {mib} in place of {wanted} MiB: {why}"));
         }
         if known.1 > 0.0 && mib <= known.0 {
             plan.step();

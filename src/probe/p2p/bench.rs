@@ -147,6 +147,8 @@ impl<'a> Bench<'a> {
         for unit in &self.units {
             unit.inbox.write(0, &bytes)?;
         }
+        // The last part of such a write may still be on its way when the call returns.
+        self.finish()?;
         for place in 0..self.units.len() {
             let loads = self.loads_for(place, place, DELAY_US)?;
             self.units[place].delay = loads;
