@@ -340,7 +340,12 @@ fn list(files: &Files, json: bool) -> Result<u8, Failure> {
     let mut text = String::new();
     // Writing to a String never fails.
     for probe in probe::listed() {
-        let _ = writeln!(text, "{:<8}  {}", probe.spec.id, probe.spec.help);
+        let needs = match probe.spec.needs {
+            Needs::Host => " Needs no GPU.".to_owned(),
+            Needs::Gpu => String::new(),
+            Needs::Gpus(least) => format!(" Needs {least} GPUs."),
+        };
+        let _ = writeln!(text, "{:<8}  {}{needs}", probe.spec.id, probe.spec.help);
         let last = newest(probe).map_or_else(|| "never run here".to_owned(), |report| said(&report));
         let _ = writeln!(text, "{:<8}  {last}", "");
     }
