@@ -150,6 +150,7 @@ fn every_way_to_misbehave_has_its_code_and_its_words() {
         ("stranger", 1, "failed", "of another version or run"),
         ("exit", 1, "failed", "without a result (exit code 7: CUDA error: the GPU has fallen off the bus)"),
         ("crash", 1, "failed", "without a result (killed by signal 6)"),
+        ("prints", 0, "done", ""),
     ] {
         let home = Home::new();
         let said = home.run(mode, &[]);

@@ -270,3 +270,27 @@ fn how(status: &io::Result<ExitStatus>, stderr: &[u8]) -> String {
     }
     words
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::{Params, Target};
+
+    #[test]
+    fn multicast_of_nvlink_switches_stays_off_unless_somebody_set_it() {
+        let request = Request {
+            run: "r".to_owned(),
+            probe: "p2p".to_owned(),
+            target: Target::default(),
+            params: Params::default(),
+            duty_pct: 100,
+            most_bytes: 0,
+            most_ms: 0,
+            parent: 0,
+        };
+        let command = command(Path::new("warptop"), &request);
+        let given = command.get_envs().find(|(name, _)| *name == NVLS).and_then(|(_, value)| value);
+        let right = std::env::var_os(NVLS).is_none().then_some(std::ffi::OsStr::new("0"));
+        assert_eq!(given, right);
+    }
+}

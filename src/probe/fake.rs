@@ -21,7 +21,7 @@ pub(super) const PROBE: Probe = Probe {
                     default: "good",
                     of: &[
                         "good", "wrong", "missing", "panic", "hang", "deaf", "flood", "garbage", "exit", "crash",
-                        "line", "family", "stranger", "numb",
+                        "prints", "line", "family", "stranger", "numb",
                     ],
                 },
             },
@@ -93,6 +93,11 @@ fn misbehave(mode: &str) -> Result<(), Failure> {
             std::process::exit(7);
         }
         "crash" => std::process::abort(),
+        // As a library that greets on standard output does.
+        "prints" => {
+            Link::let_libraries_print()?;
+            drop(writeln!(out, "NCCL version 2.27.3"));
+        }
         "family" => drop(std::process::Command::new("sleep").arg("600").spawn()),
         _ => {}
     }
