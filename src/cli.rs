@@ -406,7 +406,14 @@ fn record(sources: &Sources, output: &std::path::Path, duration: Option<Duration
     input::read_signals(to).map_err(Failure::error)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
-    let recorded = runtime::record(&inputs, &sources.options()?, sources.interval(), &output, duration);
+    let recorded = runtime::record(
+        &inputs,
+        &sources.options()?,
+        sources.interval(),
+        &output,
+        duration,
+        probe::files().ok().as_ref(),
+    );
     match recorded {
         Ok((summary, cut)) => {
             // Beside a pipe it would land in the screen that plays it.
@@ -441,7 +448,7 @@ fn snapshot(sources: &Sources, args: &SnapshotArgs) -> Result<u8, Failure> {
         // A rate takes two scrapes.
         let slow = sources.engine_interval.filter(|&period| period > Timing::DEFAULT.period);
         let window = window.or(slow.map(|period| period.mul_f64(1.5)));
-        runtime::snapshot_now(&clock, &sources.options()?, sources.interval(), window)
+        runtime::snapshot_now(&clock, &sources.options()?, sources.interval(), window, probe::files().ok().as_ref())
     };
     let mut json = serde_json::to_string_pretty(&reading).map_err(Failure::error)?;
     json.push('\n');

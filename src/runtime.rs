@@ -4,6 +4,7 @@
 //! for nobody but the terminal; sources never wait for the loop. All that comes from outside is in
 //! [`Inputs`], so that the whole program runs in a test on a terminal in memory.
 
+mod ceilings;
 mod headless;
 mod headless_probe;
 mod machine;

@@ -171,7 +171,8 @@ fn itself() -> PathBuf {
     PathBuf::from("/proc/self/exe")
 }
 
-fn files() -> Result<Files, String> {
+/// Where reports are kept.
+pub(super) fn files() -> Result<Files, String> {
     Files::find(|name| std::env::var_os(name)).map_err(|error| error.to_string())
 }
 

@@ -1,9 +1,10 @@
 //! Figures worked out from the store: quantiles with their bounds, the queue, energy, the KV split, the wall,
-//! throttled time.
+//! throttled time, the share of a measured ceiling.
 //!
 //! Pure functions of what was measured, shared by panes, signals and the snapshot, so that all three
 //! say the same. They must not know how a figure is shown. Each states its formula and its source.
 
+pub mod ceiling;
 pub mod concurrency;
 pub mod energy;
 mod estimate;

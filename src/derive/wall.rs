@@ -14,6 +14,7 @@ use std::fmt::{self, Display, Formatter};
 use crate::model::{Metric, Reading, Subject, Why};
 use crate::store::{Data, Window};
 
+use super::ceiling::Ceiling;
 use super::throttle::{Reason, Throttled};
 
 /// Length of the window that a verdict needs to be steady, ms.
@@ -87,6 +88,8 @@ pub struct Evidence {
     pub sm_active: Reading,
     /// DRAM activity, percent of peak bandwidth.
     pub dram_active: Reading,
+    /// The same in percent of what a probe measured on this GPU, where that is known and still holds.
+    pub dram_of_ceiling: Reading,
     /// Tensor pipe activity, percent.
     pub tensor_active: Reading,
     /// Time-based utilisation, percent.
@@ -106,9 +109,13 @@ impl Evidence {
     pub fn over(data: &Data, gpu: u8, engine: Option<u8>, window: Window) -> Self {
         let mean = |metric| data.mean(Subject::Gpu(gpu), metric, window);
         let running = |engine| data.mean(Subject::Engine(engine), Metric::RequestsRunning, window);
+        let dram_active = mean(Metric::DramActive);
         Self {
             sm_active: mean(Metric::SmActive),
-            dram_active: mean(Metric::DramActive),
+            dram_active,
+            dram_of_ceiling: Ceiling::of(data, gpu, window.end)
+                .filter(|ceiling| ceiling.doubts().is_empty())
+                .map_or(Reading::Missing(Why::NotYet), |ceiling| ceiling.share(dram_active)),
             tensor_active: mean(Metric::TensorActive),
             util_time: mean(Metric::UtilGpuTime),
             sm_clock: mean(Metric::SmClock),
@@ -171,25 +178,26 @@ impl Evidence {
 impl Display for Evidence {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let percent = |reading: Reading| reading.value().unwrap_or(0.0);
-        let (sm, dram) = (percent(self.sm_active), percent(self.dram_active));
+        let (sm, dram) = (percent(self.sm_active), OfPeak(percent(self.dram_active), self.dram_of_ceiling));
         let wall = self.wall();
         match wall {
             Wall::Unknown(Why::Unsupported) => return f.write_str(NO_ACTIVITY),
             Wall::Unknown(why) => return write!(f, "{}: SM or DRAM activity {}", wall.word(), phrase(why)),
-            Wall::Idle => return write!(f, "{}: SM {sm:.0} %, DRAM {dram:.0} %", wall.word()),
-            Wall::Launch => write!(f, "{}: SM {sm:.0} %, DRAM {dram:.0} % of peak", wall.word())?,
-            Wall::Memory => write!(f, "{}: DRAM {dram:.0} % of peak, SM {sm:.0} %", wall.word())?,
+            Wall::Idle => return write!(f, "{}: SM {sm:.0} %, DRAM {:.0} %", wall.word(), dram.0),
+            Wall::Launch => write!(f, "{}: SM {sm:.0} %, {dram}", wall.word())?,
+            Wall::Memory => write!(f, "{}: {dram}, SM {sm:.0} %", wall.word())?,
             Wall::Power | Wall::Heat => {
                 let (reason, share) = self.throttled.map_or(("", 0.0), |(reason, share)| (reason.word, share * 100.0));
                 let clock = self.clock_share().unwrap_or(0.0) * 100.0;
                 let word = wall.word();
                 return write!(
                     f,
-                    "{word}: {reason} {share:.0} %, SM clock {clock:.0} % of maximum, SM {sm:.0} %, DRAM {dram:.0} %"
+                    "{word}: {reason} {share:.0} %, SM clock {clock:.0} % of maximum, SM {sm:.0} %, DRAM {:.0} %",
+                    dram.0
                 );
             }
             Wall::Compute | Wall::Balanced => {
-                write!(f, "{}: SM {sm:.0} %, DRAM {dram:.0} % of peak", wall.word())?;
+                write!(f, "{}: SM {sm:.0} %, {dram}", wall.word())?;
             }
         }
         match (wall, self.util_time) {
@@ -199,6 +207,17 @@ impl Display for Evidence {
                 Reading::Missing(_) => Ok(()),
             },
         }
+    }
+}
+
+/// "DRAM 55 % of peak", and where it is known "(60 % of measured)": the verdict rests on the first, which is
+/// there with and without a probe.
+struct OfPeak(f64, Reading);
+
+impl Display for OfPeak {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "DRAM {:.0} % of peak", self.0)?;
+        self.1.value().map_or(Ok(()), |share| write!(f, " ({share:.0} % of measured)"))
     }
 }
 
@@ -231,6 +250,7 @@ mod tests {
         Evidence {
             sm_active: sm.into(),
             dram_active: dram.into(),
+            dram_of_ceiling: Reading::Missing(Why::NotYet),
             tensor_active: tensor.into(),
             util_time: time.into(),
             sm_clock: clock.into(),
@@ -320,5 +340,8 @@ mod tests {
             text([0.0, 1.1, 0.0, 100.0, 1980.0, 0.0]),
             "launch/host-bound: SM 0 %, DRAM 1 % of peak, though something ran 100 % of the time"
         );
+        let mut measured = means([64.5, 61.6, 3.6, 96.1, 1980.0, 0.0]);
+        measured.dram_of_ceiling = 67.2.into();
+        assert_eq!(measured.to_string(), "memory-bound: DRAM 62 % of peak (67 % of measured), SM 64 %, tensor 4 %");
     }
 }

@@ -12,6 +12,7 @@ mod latency;
 
 use serde::Serialize;
 
+use crate::derive::ceiling::{self, Ceiling};
 use crate::derive::throttle::{self, REASONS, Throttled};
 use crate::model::{FactKey, GpuProcess, Metric, Reading, SourceId, Subject, Why};
 use crate::signal;
@@ -79,10 +80,25 @@ struct Gpu {
     temp_shutdown_c: Option<u64>,
     mem_temp_max_c: Option<u64>,
     dram_peak_bytes_per_s: Option<u64>,
+    dram_ceiling: Option<DramCeiling>,
+    /// DRAM activity in percent of that.
+    dram_active_of_ceiling_pct: Option<f64>,
     /// Mean power from the energy counter, which misses nothing between two readings.
     energy_w: Option<f64>,
     pcie: Link,
     health: Health,
+}
+
+/// What a probe measured the memory of this very GPU to reach.
+#[derive(Clone, Debug, Serialize)]
+struct DramCeiling {
+    bytes_per_s: u64,
+    /// The figure of the report.
+    figure: String,
+    run: String,
+    unix_ms: u64,
+    /// Why it may not hold any more, in words; empty while it does.
+    doubts: String,
 }
 
 /// The PCIe link as it is and as it could be.
@@ -206,6 +222,9 @@ fn gpu(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) ->
         temp_shutdown_c: gaps.whole("temp_shutdown_c", newest(Metric::TempShutdown)),
         mem_temp_max_c: gaps.whole("mem_temp_max_c", newest(Metric::MemTempMax)),
         dram_peak_bytes_per_s: gaps.whole("dram_peak_bytes_per_s", newest(Metric::DramPeak)),
+        dram_ceiling: dram_ceiling(data, index, window, gaps),
+        dram_active_of_ceiling_pct: gaps
+            .float("dram_active_of_ceiling_pct", ceiling::share(data, index, mean(Metric::DramActive), window.end)),
         energy_w: gaps.float("energy_w", mean(Metric::Energy)),
         pcie: Link {
             generation: gaps.whole("pcie.generation", newest(Metric::PcieGen)),
@@ -220,6 +239,21 @@ fn gpu(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) ->
             remap_pending: gaps.whole("health.remap_pending", newest(Metric::RemapPending)),
         },
     }
+}
+
+fn dram_ceiling(data: &Data, gpu: u8, window: Window, gaps: &mut Gaps) -> Option<DramCeiling> {
+    let known = Ceiling::of(data, gpu, window.end);
+    if known.is_none() {
+        let words = "no good run of the probe hbm on this GPU is known";
+        gaps.row("dram_ceiling", Why::NotYet, Some(words.to_owned()));
+    }
+    known.map(|ceiling| DramCeiling {
+        bytes_per_s: ceiling.bytes_per_s.round() as u64,
+        figure: ceiling.from.figure.to_owned(),
+        run: ceiling.from.run.to_owned(),
+        unix_ms: ceiling.from.at.0,
+        doubts: ceiling.doubts().to_string(),
+    })
 }
 
 /// The reasons that hold now, and those that held for a thousandth of the window or more.
@@ -313,5 +347,52 @@ fn nameless(held: &GpuProcess, place: usize, why: Why, gaps: &mut Gaps) -> Proce
         user: None,
         cpu_pct: None,
         rss_bytes: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ceiling::CeilingOrigin;
+    use crate::model::{Batch, Time};
+    use crate::store::{Retention, Store};
+
+    const AT: Time = Time(1_795_960_600_000);
+
+    #[test]
+    fn a_measured_ceiling_is_there_with_its_run_or_missing_with_a_reason() {
+        let store = Store::new(Retention::HOUR);
+        let mut batch = Batch::new(SourceId::Nvml, AT, Batch::FOREVER);
+        let gpu = Subject::Gpu(0);
+        batch.fact(gpu, FactKey::Name, "NVIDIA H200");
+        batch.push(gpu, Metric::DramPeak, 4.8e12);
+        batch.push(gpu, Metric::DramActive, 55.0);
+        store.push(&batch);
+        let read = || serde_json::to_value(snapshot(&store.read(), Mode::Live, Window::last(AT, 1_000))).unwrap();
+        let before = read();
+        assert!(
+            before["gpus"][0]["dram_ceiling"].is_null() && before["gpus"][0]["dram_active_of_ceiling_pct"].is_null()
+        );
+        let rows = before["missing"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["key"] == "gpus[0].dram_ceiling").unwrap();
+        assert!(row["detail"].as_str().unwrap().contains("the probe hbm"), "{row}");
+        assert!(rows.iter().any(|row| row["key"] == "gpus[0].dram_active_of_ceiling_pct"));
+        let mut batch = Batch::new(SourceId::Probe, AT, Batch::FOREVER);
+        batch.push(gpu, Metric::DramCeiling, 4.4e12);
+        let (at, warptop) = (AT - 7_200_000, "0.0.1");
+        let origin = CeilingOrigin { figure: "read", at, run: "r", driver: "", warptop };
+        batch.fact(gpu, FactKey::DramCeilingOrigin, &origin.to_string());
+        store.push(&batch);
+        let ceiling = &read()["gpus"][0]["dram_ceiling"];
+        let bytes = ceiling["bytes_per_s"].as_f64().unwrap();
+        assert!((bytes / 4.4e12 - 1.0).abs() < 1e-6, "{bytes}");
+        assert_eq!(
+            (&ceiling["figure"], &ceiling["run"], &ceiling["unix_ms"]),
+            (&"read".into(), &"r".into(), &at.0.into())
+        );
+        assert_eq!(ceiling["doubts"], "old: by warptop 0.0.1");
+        // 55 % of 4.8 TB/s are 2.64 TB/s.
+        let share = read()["gpus"][0]["dram_active_of_ceiling_pct"].as_f64().unwrap();
+        assert!((share - 60.0).abs() < 1e-3, "{share}");
     }
 }

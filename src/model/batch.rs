@@ -133,6 +133,8 @@ pub enum FactKey {
     ActivityPeriod,
     /// GPU: where `dram_peak_bytes_per_s` comes from.
     DramPeakSource,
+    /// GPU: the measurement behind `dram_ceiling_bytes_per_s`, as [`super::ceiling::CeilingOrigin`] writes it.
+    DramCeilingOrigin,
     /// GPU: the driver's name for this very device.
     Uuid,
     /// Host: driver version.

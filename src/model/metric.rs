@@ -110,6 +110,8 @@ metrics! {
     DramActive = "dram_active_pct", Gpu, Gauge, Percent;
     /// Peak DRAM bandwidth that 100 % of `dram_active_pct` stands for.
     DramPeak = "dram_peak_bytes_per_s", Gpu, Gauge, BytesPerSecond;
+    /// DRAM bandwidth that a probe reached on this very GPU.
+    DramCeiling = "dram_ceiling_bytes_per_s", Gpu, Gauge, BytesPerSecond;
     // Time-based utilisation: share of TIME with at least one kernel, or one memory access.
     /// Share of time with at least one kernel running (NVML `utilization.gpu`).
     UtilGpuTime = "util_gpu_time_pct", Gpu, Gauge, Percent;

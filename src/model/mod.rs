@@ -5,6 +5,7 @@
 //! known is a [`Why`], never a number.
 
 pub mod batch;
+pub mod ceiling;
 pub mod clock;
 pub mod gpu_specs;
 pub mod mark;

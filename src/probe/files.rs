@@ -159,15 +159,20 @@ impl Files {
         (reports, broken)
     }
 
-    /// The newest reports of a probe, at most `most`, found by their names.
+    /// The newest reports of a probe, at most `most`.
     pub fn newest(&self, probe: &str, most: usize) -> Vec<Report> {
+        self.of_probe(probe).take(most).collect()
+    }
+
+    /// The reports of a probe, found by their names and read one by one, the newest first.
+    pub fn of_probe<'a>(&self, probe: &'a str) -> impl Iterator<Item = Report> + use<'a> {
         let entries = fs::read_dir(self.root.join("reports")).into_iter().flatten().flatten();
         let part = format!("-{}-", safe(probe));
         let of_probe =
             |path: &PathBuf| is_report(path) && path.file_name().is_some_and(|n| n.to_string_lossy().contains(&part));
         let mut names: Vec<_> = entries.map(|entry| entry.path()).filter(of_probe).collect();
         names.sort_unstable_by(|a, b| b.cmp(a));
-        names.iter().filter_map(|name| read(name).ok()).filter(|report| report.probe == probe).take(most).collect()
+        names.into_iter().filter_map(|name| read(&name).ok()).filter(move |report| report.probe == probe)
     }
 
     fn baseline_name(probe: &str, target: &Target, inputs: &Params) -> String {

@@ -37,6 +37,7 @@
 //! say what came of it, [`files`] keeps that. `src/runtime/probes.rs` puts them together on a thread.
 
 pub mod board;
+pub mod ceiling;
 pub mod child;
 pub mod files;
 pub mod guard;

@@ -4,19 +4,21 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
+use super::ceilings::Ceilings;
 use super::{Inputs, Session};
 use crate::app::Event;
 use crate::export::snapshot::{Mode, Snapshot, snapshot};
 use crate::model::text::clean;
 use crate::model::{Clock, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
+use crate::probe::files::Files;
 use crate::recording::{Header, Output, RecordError, Recorder, Summary};
 use crate::sampler::Options;
 use crate::sampler::replay::{Input as Recorded, ReplayError, load};
 use crate::store::{Data, Retention, Store, Window};
 use crate::term::input::Input;
 
-/// Records this machine without a screen, for `duration` or until an interrupt. Returns what was
-/// recorded and whether `duration` was cut short.
+/// Records this machine without a screen, for `duration` or until an interrupt; what probes measured here before
+/// is in `files`. Returns what was recorded and whether `duration` was cut short.
 ///
 /// # Errors
 /// When the output cannot be opened or written on.
@@ -26,6 +28,7 @@ pub fn record(
     interval: Duration,
     output: &Output,
     duration: Option<Duration>,
+    files: Option<&Files>,
 ) -> Result<(Summary, bool), RecordError> {
     let clock = &inputs.clock;
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -33,7 +36,9 @@ pub fn record(
     let session = Session::record(clock, options, interval, Some(&recorder));
     let end = duration.map(|d| clock.now() + ms(d));
     let mut cut = false;
+    let ceilings = files.map(Ceilings::load).unwrap_or_default();
     while !recorder.is_over() && end.is_none_or(|end| clock.now() < end) {
+        ceilings.tell(&session.sink, clock.now());
         match inputs.events.recv_timeout(Duration::from_millis(100)) {
             Ok(Input::App(Event::Interrupt)) | Err(RecvTimeoutError::Disconnected) => {
                 cut = duration.is_some();
@@ -105,21 +110,25 @@ pub fn snapshot_of(
     Ok((snapshot(&data, Mode::Replay, window), problems))
 }
 
-/// Reads this machine for the length of the window, or a little longer when a source is slow to start.
+/// Reads this machine for the length of the window, or a little longer when a source is slow to start; what probes
+/// measured here before is in `files`.
 pub fn snapshot_now(
     clock: &Arc<dyn Clock>,
     options: &Options,
     interval: Duration,
     window: Option<Duration>,
+    files: Option<&Files>,
 ) -> Snapshot {
     let window = window.unwrap_or(LIVE_WINDOW);
     let session = Session::live(clock, options, interval);
     let started = clock.now();
+    let ceilings = files.map(Ceilings::load).unwrap_or_default();
     let least = started + ms(window.max(LIVE_WINDOW));
     let most = least + ms(LIVE_PATIENCE);
     loop {
         let now = clock.now();
         if now >= most || (now >= least && settled(&session.store().read(), now)) {
+            ceilings.tell(&session.sink, now);
             let data = session.store().read();
             return snapshot(&data, Mode::Live, Window::last(now, ms(window)));
         }

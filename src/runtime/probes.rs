@@ -24,6 +24,7 @@ use crate::probe::report::{Ending, Environment, Level, Report, SCHEMA};
 use crate::probe::{self, Cost, PROBES, Params, Probe, Target};
 use crate::sampler::Sink;
 
+use super::ceilings::Ceilings;
 use super::machine;
 
 /// How often lives and guard are looked at, ms.
@@ -101,6 +102,7 @@ impl Probes {
             shared: Arc::clone(&shared),
             hear: tell.clone(),
             active: None,
+            ceilings: Ceilings::default(),
             unsaved: VecDeque::new(),
             tried: Time(0),
         };
@@ -217,6 +219,7 @@ struct Worker {
     shared: Arc<Shared>,
     hear: Sender<Todo>,
     active: Option<Active>,
+    ceilings: Ceilings,
     unsaved: VecDeque<Report>,
     tried: Time,
 }
@@ -227,6 +230,7 @@ impl Worker {
             let reports: Vec<_> = probe::listed().flat_map(|probe| files.newest(probe.spec.id, 1)).collect();
             self.shared.board().remember(reports.iter());
             self.shared.changed();
+            self.ceilings = Ceilings::load(files);
         }
         let mut ticked = self.setup.clock.micros();
         loop {
@@ -251,6 +255,7 @@ impl Worker {
         let moved = !effects.is_empty() || self.active.is_some() || self.shared.board().is_cooling();
         self.carry_out(effects);
         self.guard();
+        self.ceilings.tell(&self.setup.sink, now);
         if moved {
             self.shared.changed();
         }
@@ -319,6 +324,7 @@ impl Worker {
         let now = self.setup.clock.now();
         if let Some(report) = recent(files, probe, ask, now) {
             self.shared.board().ended(&report);
+            self.ceilings.add(&report);
             let ago = now.0.saturating_sub(report.ended_unix_ms) / 1_000;
             let why = format!("run {} measured the same {ago} s ago", report.run);
             let hint =
@@ -424,6 +430,7 @@ impl Worker {
             self.tried = self.setup.clock.now();
         }
         self.shared.board().ended(&report);
+        self.ceilings.add(&report);
         *self.shared.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
         // Only now may the next run begin, here or in another process: it can read this one's report.
         drop(active);
