@@ -340,7 +340,7 @@ fn the_cursor_belongs_to_the_map_in_focus() {
 
 #[test]
 fn the_help_lists_every_key() {
-    let mut rig = Rig::new(110, 70);
+    let mut rig = Rig::new(110, 74);
     rig.type_keys("?");
     let screen = rig.rows().join("\n");
     for spec in warptop::app::ACTIONS {

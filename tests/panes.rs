@@ -4,6 +4,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -13,7 +14,8 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use warptop::app::View;
 use warptop::engine::{self, Answers, Memory};
-use warptop::model::{Batch, FactKey, SourceId, SourceState, Subject};
+use warptop::model::ceiling::CeilingOrigin;
+use warptop::model::{Batch, FactKey, Metric, SourceId, SourceState, Subject};
 use warptop::store::{Data, Retention, Store};
 use warptop::ui::pane::{Context, Pane, PaneSpec};
 use warptop::ui::panes::PANES;
@@ -32,7 +34,14 @@ fn views() -> Vec<View> {
     let live = common::render::view();
     vec![
         live,
-        View { live: false, end: common::END - 30_000, span_ms: 15_000, cursor: Some((3, 3)), ..live },
+        View {
+            live: false,
+            end: common::END - 30_000,
+            span_ms: 15_000,
+            cursor: Some((3, 3)),
+            of_measured: true,
+            ..live
+        },
         View { span_ms: View::SPANS[7], gpu: 200, engine: 200, cursor: Some((u16::MAX, u16::MAX)), ..live },
         View { end: warptop::model::Time(0), ..live },
     ]
@@ -183,6 +192,39 @@ fn looks_when_an_exporter_gives_the_activity() {
         let name = format!("{}-dcgm", spec.id);
         insta::assert_snapshot!(name, common::render::snapshot(spec, &store, Theme::FULL, (118, 10)));
     }
+}
+
+#[test]
+fn looks_when_the_ceiling_of_the_memory_was_measured() {
+    let known = |driver, days: u64| {
+        let store = common::full(1);
+        let at = common::END - 90_000;
+        let mut batch = Batch::new(SourceId::Probe, at, Batch::FOREVER);
+        batch.push(Subject::Gpu(0), Metric::DramCeiling, 4.381e12);
+        let warptop = env!("CARGO_PKG_VERSION");
+        let origin =
+            CeilingOrigin { figure: "triad", at: at - days * 86_400_000 - 7_200_000, run: "r", driver, warptop };
+        batch.fact(Subject::Gpu(0), FactKey::DramCeilingOrigin, &origin.to_string());
+        store.push(&batch);
+        store
+    };
+    let spec = PANES.iter().find(|spec| spec.id == "sm_dram").unwrap();
+    let mut all = String::new();
+    for (name, store, of_measured) in [
+        ("offered", known("580.159.03", 0), false),
+        ("measured", known("580.159.03", 0), true),
+        ("old", known("570.86.15", 41), true),
+        ("nothing measured", common::full(1), true),
+    ] {
+        for (width, height) in [(118, 8), (68, 8), (38, 8)] {
+            let area = Rect::new(0, 0, width, height);
+            let mut buf = Buffer::empty(area);
+            let view = View { of_measured, ..common::render::view() };
+            let title = common::render::draw(spec, &store, &view, Theme::FULL, area, &mut buf);
+            let _ = writeln!(all, "{name}: {title}\n{}", common::render::text(&buf));
+        }
+    }
+    insta::assert_snapshot!("sm_dram-ceiling", all);
 }
 
 /// Panes with a fault each: conformance must find it.

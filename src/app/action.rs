@@ -51,6 +51,7 @@ actions! {
         NextMetric [Char('m')] "m" "metric" "Next latency that the engine exposes: TTFT, ITL, TPOT, E2E, queue, prefill, decode.";
         PreviousMetric [Char('M')] "M" "" "The latency before.";
         Cursor [Char('c')] "c" "" "Cursor on the heat map or the concurrency map: reads a cell out; arrows and hjkl move it.";
+        Peak [Char('P')] "P" "" "DRAM in % of what the probe hbm measured on this GPU, or of the datasheet's peak.";
         Up [Up, Char('k')] "Up k" "" "Cursor up; the help screen up.";
         Down [Down, Char('j')] "Down j" "" "Cursor down; the help screen down.";
     }

@@ -262,6 +262,7 @@ impl App {
             Action::PreviousEngine => self.view.engine = next_bit(self.seen.engines, self.view.engine, true),
             Action::NextMetric => self.view.latency = self.metric(false),
             Action::PreviousMetric => self.view.latency = self.metric(true),
+            Action::Peak => self.view.of_measured = !self.view.of_measured,
             Action::Cursor => {
                 let middle = (self.cursor_range.0 / 2, self.cursor_range.1 / 2);
                 self.view.cursor = if self.view.cursor.is_some() { None } else { Some(middle) };

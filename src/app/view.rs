@@ -20,6 +20,8 @@ pub struct View {
     pub latency: Metric,
     /// Cursor on the heat map as column (0 = left) and row (0 = bottom), when switched on.
     pub cursor: Option<(u16, u16)>,
+    /// Whether DRAM bandwidth is shown in % of what was measured here, where that is known, instead of the datasheet's peak.
+    pub of_measured: bool,
 }
 
 impl View {
@@ -38,7 +40,16 @@ impl View {
 
     /// The first GPU and engine, one minute up to `end`.
     pub const fn new(end: Time) -> Self {
-        Self { end, live: true, span_ms: 60_000, gpu: 0, engine: 0, latency: Metric::Ttft, cursor: None }
+        Self {
+            end,
+            live: true,
+            span_ms: 60_000,
+            gpu: 0,
+            engine: 0,
+            latency: Metric::Ttft,
+            cursor: None,
+            of_measured: false,
+        }
     }
 
     /// The time axis.

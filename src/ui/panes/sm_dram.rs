@@ -1,20 +1,23 @@
 //! SM activity against DRAM bandwidth on one time axis, and the wall that the two show.
 //!
 //! SM activity is a line on the left axis in percent, bandwidth an area on the right axis in bytes per
-//! second. Time-based utilisation is only ever a number in words here: it measures neither.
+//! second, up to the peak that the datasheet promises or, on a key, to what a probe measured on this very GPU.
+//! Time-based utilisation is only ever a number in words here: it measures neither.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::app::View;
+use crate::derive::ceiling::Ceiling;
 use crate::derive::wall::{Evidence, WINDOW_MS, Wall};
 use crate::model::{FactKey, Metric, Reading, Subject, Unit, Why};
 use crate::store::{Bin, Data, Window};
 use crate::ui::pane::{Context, Pane, PaneSpec};
-use crate::ui::text::{put_right, put_whole};
+use crate::ui::text::{columns, put, put_right, put_whole};
 use crate::ui::theme::Role;
-use crate::ui::units::{BytesPerSecond, Percent};
+use crate::ui::units::{BytesPerSecond, Percent, Span};
 use crate::ui::widgets::{Area, Axes, Line, Plot, Scale, TimeEnd, time_axis, value_axis_left, value_axis_right};
 
 use super::notice;
@@ -24,7 +27,8 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     id: "sm_dram",
     tab: "SM/DRAM",
     help: "SM activity (line, left axis) against DRAM bandwidth (area, right axis) of the chosen GPU. High SM with low DRAM \
-           is bound by compute, the reverse by memory, both low by launches or the host; the title judges the last 10 s.",
+           is bound by compute, the reverse by memory, both low by launches or the host; the title judges the last 10 s. P \
+           makes the right axis end at what the probe hbm measured on this GPU.",
     new: || Box::<SmDram>::default(),
 };
 
@@ -37,11 +41,27 @@ struct SmDram {
     dram: Vec<Bin>,
     sm_now: Reading,
     dram_now: Reading,
-    /// Bytes per second that 100 % stands for.
+    /// Bytes per second that 100 % of the readings stands for.
     peak: Reading,
     peak_source: String,
+    /// What was measured on this GPU, if it was.
+    ceiling: Option<Measured>,
+    /// What it is that was measured, and whether it still counts; with a ceiling only.
+    ceiling_source: String,
     exporter: notice::Exporter,
     end: TimeEnd,
+}
+
+/// The measured ceiling.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    bytes_per_s: f64,
+    /// The same on the scale of the readings, %.
+    activity: f64,
+    /// Whether it may not hold any more.
+    old: bool,
+    /// DRAM activity now, % of the ceiling.
+    now: Reading,
 }
 
 impl Default for SmDram {
@@ -55,6 +75,8 @@ impl Default for SmDram {
             dram_now: Reading::Missing(Why::NotYet),
             peak: Reading::Missing(Why::NotYet),
             peak_source: String::new(),
+            ceiling: None,
+            ceiling_source: String::new(),
             exporter: notice::Exporter::default(),
             end: TimeEnd::Now,
         }
@@ -75,6 +97,7 @@ impl Pane for SmDram {
         self.peak = data.latest(gpu, Metric::DramPeak, view.end).reading;
         self.peak_source.clear();
         self.peak_source.push_str(data.fact(gpu, FactKey::DramPeakSource, view.end).unwrap_or(""));
+        self.read_ceiling(data, view);
         self.exporter.read(data, view.gpu, view.end);
         self.end = TimeEnd::of(view, data.oldest());
 
@@ -117,14 +140,17 @@ impl Pane for SmDram {
             self.draw_legend(area, buf, context);
         }
         value_axis_left(buf, &axes, theme, Scale::PERCENT, Unit::Percent, theme.style(Role::Line));
-        let (scale, unit) = match self.peak {
-            Reading::Value(peak) => (Scale::fixed(0.0, peak), Unit::BytesPerSecond),
-            Reading::Missing(_) => (Scale::PERCENT, Unit::Percent),
+        let measured = self.shown(context);
+        let (scale, unit) = match (measured, self.peak) {
+            (Some(measured), _) => (Scale::fixed(0.0, measured.bytes_per_s), Unit::BytesPerSecond),
+            (None, Reading::Value(peak)) => (Scale::fixed(0.0, peak), Unit::BytesPerSecond),
+            (None, Reading::Missing(_)) => (Scale::PERCENT, Unit::Percent),
         };
         value_axis_right(buf, &axes, scale, unit, theme.style(Role::AreaText));
+        let top = measured.map_or(Scale::PERCENT, |measured| Scale::fixed(0.0, measured.activity));
         let plot = Plot {
             theme,
-            areas: &[Area { bins: &self.dram, scale: Scale::PERCENT, role: Role::Area, shade: 0.0 }],
+            areas: &[Area { bins: &self.dram, scale: top, role: Role::Area, shade: 0.0 }],
             lines: &[Line { bins: &self.sm, scale: Scale::PERCENT, style: theme.style(Role::Line), envelope: false }],
             grid: true,
         };
@@ -164,13 +190,37 @@ impl SmDram {
         };
     }
 
-    /// "━ SM active 81 %   ▆ DRAM 2.21 TB/s, 46 % of 4.80 TB/s (datasheet)": what does not fit is left out.
+    /// What a probe measured on this GPU, as it is known at the view's end.
+    fn read_ceiling(&mut self, data: &Data, view: &View) {
+        self.ceiling_source.clear();
+        let ceiling = Ceiling::of(data, view.gpu, view.end);
+        self.ceiling = ceiling.and_then(|ceiling| {
+            let (doubts, figure) = (ceiling.doubts(), ceiling.from.figure);
+            let _ = match doubts.days {
+                // The doubts say how old it is.
+                Some(_) => write!(self.ceiling_source, "hbm {figure}, {doubts}"),
+                None if doubts.is_empty() => {
+                    write!(self.ceiling_source, "hbm {figure} {} ago", Span(ceiling.age_ms()))
+                }
+                None => write!(self.ceiling_source, "hbm {figure} {} ago, {doubts}", Span(ceiling.age_ms())),
+            };
+            let (bytes_per_s, activity, old) = (ceiling.bytes_per_s, ceiling.activity()?, !doubts.is_empty());
+            Some(Measured { bytes_per_s, activity, old, now: ceiling.share(self.dram_now) })
+        });
+    }
+
+    /// The ceiling, where it is what the plot ends at.
+    fn shown(&self, context: &Context<'_>) -> Option<Measured> {
+        self.ceiling.filter(|_| context.view.of_measured)
+    }
+
+    /// "━ SM 81 %  ▆ DRAM 46 % 2.21 TB/s", and what 100 % is; what does not fit is left out.
     fn draw_legend(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
         let theme = context.theme;
         let (line, block) = if theme.unicode() { ("━", "▆") } else { ("-", "#") };
         let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
         let mut x = 0;
-        let mut say = |style, args: std::fmt::Arguments<'_>| {
+        let mut say = |style, args: fmt::Arguments<'_>| {
             x = put_whole(buf, area, (x, 0), style, args);
         };
         say(theme.style(Role::Line), format_args!("{line} "));
@@ -178,21 +228,77 @@ impl SmDram {
         say(text, format_args!("{:>5}  ", Percent(self.sm_now)));
         say(theme.style(Role::AreaText), format_args!("{block} "));
         say(dim, format_args!("DRAM "));
-        say(text, format_args!("{:>5} ", Percent(self.dram_now)));
-        let Reading::Value(peak) = self.peak else {
-            say(dim, format_args!("of peak"));
-            return;
-        };
-        say(text, format_args!("{:>9}", BytesPerSecond(self.dram_now.map(|p| p / 100.0 * peak))));
-        let end = x;
-        let source = if self.peak_source.is_empty() { "peak" } else { &self.peak_source };
-        let rest = Rect { x: area.x.saturating_add(end), width: area.width.saturating_sub(end), ..area };
-        let note = format_args!("100 % = {} ({source})", BytesPerSecond(self.peak));
-        if self.exporter.gives() {
-            // That the values are slow matters more than what their axis ends at.
-            put_right(buf, rest, (rest.width, 0), dim, format_args!("{}", self.exporter));
-        } else if crate::ui::text::columns(note) + 2 <= rest.width {
-            put_right(buf, rest, (rest.width, 0), dim, note);
+        let measured = self.shown(context);
+        say(text, format_args!("{:>5} ", Percent(measured.map_or(self.dram_now, |measured| measured.now))));
+        let rate = BytesPerSecond(match self.peak {
+            Reading::Value(peak) => self.dram_now.map(|percent| percent / 100.0 * peak),
+            missing @ Reading::Missing(_) => missing,
+        });
+        match (measured, self.peak) {
+            (Some(measured), _) => {
+                let left = Rect { x: area.x.saturating_add(x), width: area.width.saturating_sub(x), ..area };
+                self.draw_ceiling(left, buf, context, measured, rate);
+                return;
+            }
+            (None, Reading::Missing(_)) => {
+                say(dim, format_args!("of peak"));
+                return;
+            }
+            (None, Reading::Value(_)) => say(text, format_args!("{rate:>9}")),
         }
+        let rest = Rect { x: area.x.saturating_add(x), width: area.width.saturating_sub(x), ..area };
+        // That the values are slow matters more than what their axis ends at.
+        if self.exporter.gives() {
+            put_right(buf, rest, (rest.width, 0), dim, format_args!("{}", self.exporter));
+            return;
+        }
+        let source = if self.peak_source.is_empty() { "peak" } else { &self.peak_source };
+        let hint = match (self.ceiling, context.view.of_measured) {
+            (Some(_), _) => "  P: of measured",
+            (None, true) => ": nothing measured here, p: probes",
+            (None, false) => "",
+        };
+        let peak = BytesPerSecond(self.peak);
+        for hint in [hint, ""] {
+            let note = format_args!("100 % = {peak} ({source}){hint}");
+            if columns(note) + 2 <= rest.width {
+                put_right(buf, rest, (rest.width, 0), dim, note);
+                return;
+            }
+        }
+    }
+
+    /// "2.18 TB/s of measured 4.38 TB/s (hbm triad 2 h ago)", or as much of it as fits. That it is a share of
+    /// something else, and that this is old, is said in any case.
+    fn draw_ceiling(
+        &self,
+        area: Rect,
+        buf: &mut Buffer,
+        context: &Context<'_>,
+        measured: Measured,
+        rate: BytesPerSecond,
+    ) {
+        let (text, dim) = (context.theme.style(Role::Text), context.theme.style(Role::Dim));
+        let (top, source) = (BytesPerSecond(measured.bytes_per_s.into()), &self.ceiling_source);
+        let (whose, old) = if measured.old { ("of old run", ", old") } else { ("of measured", "") };
+        let exporter = columns(format_args!("{}", self.exporter));
+        let room = area.width.saturating_sub(if exporter > 0 { exporter + 2 } else { 0 });
+        if exporter > 0 {
+            put_right(buf, area, (area.width, 0), dim, format_args!("{}", self.exporter));
+        }
+        let area = Rect { width: room, ..area };
+        let mut say = |rate: fmt::Arguments<'_>, words: fmt::Arguments<'_>| {
+            let fits = columns(rate) + columns(words) <= room;
+            if fits {
+                let x = put(buf, area, (0, 0), text, rate);
+                put(buf, area, (x, 0), dim, words);
+            }
+            fits
+        };
+        let none = format_args!("");
+        let _ = say(format_args!("{rate:>9} "), format_args!("of measured {top} ({source})"))
+            || say(none, format_args!("of measured {top} ({source})"))
+            || say(none, format_args!("of measured {top}{old}"))
+            || say(none, format_args!("{whose}"));
     }
 }

@@ -89,6 +89,8 @@ struct Label {
     scale: Scale,
     unit: Unit,
     with_unit: bool,
+    /// Whether a blank stands before the unit.
+    blank: bool,
 }
 
 /// Prefix of a large number: divisor, and its place in a list of units.
@@ -142,6 +144,7 @@ impl Display for Label {
         } else {
             2
         };
+        let unit = if self.blank { unit } else { unit.trim_start() };
         write!(f, "{value:.decimals$}{}", if self.with_unit { unit } else { "" })
     }
 }
@@ -180,7 +183,8 @@ fn each_label(rows: u16, scale: Scale, unit: Unit, room: u16, mut draw: impl FnM
     let n = divisions(rows);
     for k in 0..=n {
         let value = if n == 0 { scale.hi() } else { scale.at(f64::from(k) / f64::from(n)) };
-        let mut label = Label { value, scale, unit, with_unit: k == n };
+        let mut label = Label { value, scale, unit, with_unit: k == n, blank: true };
+        label.blank = columns(format_args!("{label}")) <= room;
         label.with_unit &= columns(format_args!("{label}")) <= room;
         draw(grid_row(k, n, rows), &label);
     }
