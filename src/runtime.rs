@@ -269,6 +269,9 @@ impl<B: Backend> Program<B> {
         if let Some((columns, rows)) = self.screen.cursor_range() {
             self.app.update(Event::CursorRange(columns, rows));
         }
+        if let Some(last) = self.screen.last_line() {
+            self.app.update(Event::LastLine(last));
+        }
         let (screen, app, fault) = (&self.screen, &self.app, self.fault);
         self.terminal.draw(|frame| {
             screen.draw(frame.buffer_mut(), app);

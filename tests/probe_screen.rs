@@ -38,9 +38,13 @@ fn fake() -> usize {
 impl Rig {
     /// A screen on a host of whose memory so much is in use, and a request for the fake probe.
     fn new(mode: &str, seconds: f64, used: f64) -> Self {
+        Self::at(tempfile::tempdir().unwrap(), mode, seconds, used)
+    }
+
+    /// The same with the reports of this folder.
+    fn at(home: TempDir, mode: &str, seconds: f64, used: f64) -> Self {
         let clock = Arc::new(SystemClock::start());
         let store = Arc::new(Store::new(Retention::HOUR));
-        let home = tempfile::tempdir().unwrap();
         let mut host = Batch::new(SourceId::Host, clock.now(), Batch::FOREVER);
         host.push(Subject::Host, Metric::HostMemTotal, 64e9);
         host.push(Subject::Host, Metric::HostMemUsed, used);
@@ -130,6 +134,46 @@ fn a_question_is_answered_in_its_pane_and_the_run_leaves_a_mark_and_a_report() {
     assert_eq!(rig.marks(), [Some("done".to_owned())]);
     let report = rig.report();
     assert_eq!((report.ending, report.duty_pct), (Ending::Done, 100));
+}
+
+#[test]
+fn a_report_that_is_kept_is_read_without_running_anything() {
+    let mut rig = Rig::new("good", 0.1, 8e9);
+    rig.open();
+    rig.press('y');
+    rig.until(&["fake: 101 GB/s"]);
+    let mut report = rig.report();
+    (report.probe, report.run) = ("hostmem".to_owned(), "20261130-101500-000-hostmem-1".to_owned());
+    report.notes = (1..90).map(|line| format!("note {line} of 89")).collect();
+    let home = tempfile::tempdir().unwrap();
+    Files::at(home.path()).keep(&report).unwrap();
+    // A home that machines share: the newer one is another machine's.
+    let elsewhere = Report {
+        run: "20261130-111500-000-hostmem-1".to_owned(),
+        host: "elsewhere".to_owned(),
+        started_unix_ms: report.started_unix_ms + 3_600_000,
+        notes: Vec::new(),
+        ..report.clone()
+    };
+    Files::at(home.path()).keep(&elsewhere).unwrap();
+    let mut rig = Rig::at(home, "good", 0.1, 8e9);
+    rig.open();
+    rig.press('n');
+    rig.until(&["host memory", "101 GB/s"]);
+    for _ in warptop::probe::listed().take_while(|probe| probe.spec.id != "hostmem") {
+        rig.press('j');
+    }
+    rig.until(&["hostmem on the host, last report", "rows more: Enter"]);
+    rig.program.take(Input::App(Event::Key(Key::Enter))).unwrap();
+    let screen = rig.until(&["note 1 of 89", "rows more: down  Enter: the list"]);
+    assert!(!screen.contains("note 80 of 89"), "{screen}");
+    for _ in 0..300 {
+        rig.program.take(Input::App(Event::Key(Key::Down))).unwrap();
+    }
+    rig.until(&["note 89 of 89", "20261130-101500-000-hostmem-1"]);
+    rig.program.take(Input::App(Event::Key(Key::Up))).unwrap();
+    rig.until(&["1 row more: down"]);
+    assert!(rig.marks().is_empty() && rig.reports().len() == 2, "nothing was run");
 }
 
 #[test]

@@ -41,7 +41,7 @@ actions! {
         FocusPrevious [BackTab] "Shift-Tab" "" "Previous pane.";
         Show [Char('1'), Char('2'), Char('3'), Char('4'), Char('5'), Char('6'), Char('7'), Char('8'), Char('9')]
             "1-9" "" "Pane by its number.";
-        Zoom [Char('z'), Enter] "z" "zoom" "The pane in focus alone on the screen, and back. Enter does the same.";
+        Zoom [Char('z'), Enter] "z" "zoom" "The pane alone on the screen, and back. So does Enter; on a probe it opens the last report.";
     }
     "What is shown" {
         NextGpu [Char('g')] "g" "" "Next GPU.";
@@ -52,8 +52,8 @@ actions! {
         PreviousMetric [Char('M')] "M" "" "The latency before.";
         Cursor [Char('c')] "c" "" "Cursor on the heat map or the concurrency map: reads a cell out; arrows and hjkl move it.";
         Peak [Char('P')] "P" "" "DRAM in % of what the probe hbm measured on this GPU, or of the datasheet's peak.";
-        Up [Up, Char('k')] "Up k" "" "Cursor up; the help screen up.";
-        Down [Down, Char('j')] "Down j" "" "Cursor down; the help screen down.";
+        Up [Up, Char('k')] "Up k" "" "Cursor up; the help screen, a report or the choice of a probe up.";
+        Down [Down, Char('j')] "Down j" "" "Cursor down; the help screen, a report or the choice of a probe down.";
     }
     "Time" {
         Shorter [Char('[')] "[" "" "Shorter time axis.";
@@ -75,7 +75,7 @@ actions! {
     }
     "Program" {
         Help [Char('?')] "?" "help" "This screen.";
-        Back [Esc] "Esc" "" "Closes the help, then the zoom, then the cursor.";
+        Back [Esc] "Esc" "" "Closes the help, then a report, then the zoom, then the cursor.";
         Demo [Char('d')] "d" "" "Where there is neither GPU nor engine: a recording of a real H200 serving a model.";
         Repaint [Ctrl('l')] "Ctrl-L" "" "Paint the screen anew.";
         Suspend [Ctrl('z')] "Ctrl-Z" "" "Back to the shell; fg returns here.";

@@ -15,7 +15,7 @@ pub use view::View;
 
 use crate::derive::latency::summary::exposed;
 use crate::model::{Metric, Time};
-use crate::probe::PROBES;
+use crate::probe::{PROBES, listed};
 use crate::store::Data;
 
 /// Something that happened.
@@ -31,6 +31,8 @@ pub enum Event {
     CursorRange(u16, u16),
     /// Whether a probe asks to be run.
     Asking(bool),
+    /// No line after this one can be the first of a report that is shown.
+    LastLine(u16),
     /// A signal or a lost terminal asks to end.
     Interrupt,
 }
@@ -133,6 +135,7 @@ pub struct App {
     probes: Option<usize>,
     asking: bool,
     cursor_range: (u16, u16),
+    last_line: u16,
 }
 
 /// The next set bit after `from` in steps of 1 or -1, wrapping around; `from` when none is set.
@@ -170,6 +173,7 @@ impl App {
             probes: None,
             asking: false,
             cursor_range: (1, 1),
+            last_line: 0,
         }
     }
 
@@ -198,6 +202,11 @@ impl App {
                 self.asking = asking;
                 None
             }
+            Event::LastLine(last) => {
+                self.view.report = self.view.report.map(|line| line.min(last));
+                self.last_line = last;
+                None
+            }
             Event::Resize => Some(Effect::Repaint),
             Event::Interrupt => Some(Effect::Quit(Exit::Interrupted)),
             Event::CursorRange(columns, rows) => {
@@ -220,6 +229,9 @@ impl App {
         if let (Key::Char(c), true) = (key, self.at_probes())
             && let Some(place) = PROBES.iter().position(|probe| probe.spec.key == c && !probe.spec.hidden)
         {
+            // What asks or runs is also what is looked at.
+            self.view.probe = listed().position(|probe| probe.spec.key == c).unwrap_or(self.view.probe);
+            self.view.report = None;
             return Some(Effect::Probe(Order::Ask(place, self.view.gpu)));
         }
         Action::of(key).and_then(|(action, place)| self.act(action, place))
@@ -244,6 +256,7 @@ impl App {
             Action::Demo => return self.nothing_here().then_some(Effect::Demo),
             Action::Help => self.help = if self.help.is_some() { None } else { Some(0) },
             Action::Back if self.asking && self.at_probes() => return Some(Effect::Probe(Order::No)),
+            Action::Back if self.at_probes() && self.view.report.is_some() => self.view.report = None,
             Action::Back => self.back(),
             Action::Probes => self.focus = self.probes.unwrap_or(self.focus),
             // A question is answered only where it can be read.
@@ -255,6 +268,10 @@ impl App {
             Action::FocusPrevious => self.focus = turn(self.focus, self.panes, true),
             Action::Show if place < self.panes => self.focus = place,
             Action::Show | Action::Yes | Action::No | Action::Force => {}
+            // Enter, where z does something else.
+            Action::Zoom if place == 1 && self.at_probes() => {
+                self.view.report = if self.view.report.is_some() { None } else { Some(0) };
+            }
             Action::Zoom => self.zoomed = !self.zoomed,
             Action::NextGpu => self.view.gpu = next_bit(self.seen.gpus, self.view.gpu, false),
             Action::PreviousGpu => self.view.gpu = next_bit(self.seen.gpus, self.view.gpu, true),
@@ -316,6 +333,13 @@ impl App {
             // No further than the last of its lines: actions, headings, panes.
             let last = u16::try_from(ACTIONS.len() + 10 + self.panes).unwrap_or(u16::MAX);
             *line = if up { line.saturating_sub(1) } else { (*line + 1).min(last) };
+        } else if self.at_probes() {
+            let last = listed().count().saturating_sub(1);
+            match &mut self.view.report {
+                Some(line) => *line = if up { line.saturating_sub(1) } else { (*line + 1).min(self.last_line) },
+                None if up => self.view.probe = self.view.probe.saturating_sub(1),
+                None => self.view.probe = (self.view.probe + 1).min(last),
+            }
         } else if let Some((_, row)) = &mut self.view.cursor {
             *row = if up { (*row + 1).min(self.cursor_range.1 - 1) } else { row.saturating_sub(1) };
         }

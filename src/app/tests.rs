@@ -121,11 +121,47 @@ fn keys_of_probes_leave_those_that_must_work_in_their_pane() {
             Action::Zoom,
             Action::NextGpu,
             Action::PreviousGpu,
+            Action::Up,
+            Action::Down,
             Action::Back,
+            Action::Pause,
+            Action::Peak,
         ];
         let free = action.is_none_or(|action| !taken.contains(&action));
         assert!(free, "{}: '{}' is {action:?}", probe.spec.id, probe.spec.key);
+        let others = PROBES.iter().filter(|other| other.spec.key == probe.spec.key).count();
+        assert_eq!(others, 1, "two probes have the key '{}'", probe.spec.key);
     }
+}
+
+#[test]
+fn a_report_is_looked_at_without_starting_anything() {
+    let mut app = App::new(Origin::Live, Time(1), 6).with_probes(Some(4));
+    let last = listed().count() - 1;
+    app.update(Event::LastLine(7));
+    let mut press = |keys: &[Key]| {
+        let effects: Vec<_> = keys.iter().filter_map(|&key| app.update(Event::Key(key))).collect();
+        assert_eq!(effects, [], "{keys:?}");
+        (app.view.probe, app.view.report, app.zoomed)
+    };
+    assert_eq!(press(&[Key::Down, Key::Enter]), (0, None, true), "in another pane");
+    assert_eq!(press(&[Key::Enter, Key::Char('p')]), (0, None, false));
+    assert_eq!(press(&[Key::Char('j'), Key::Down, Key::Up, Key::Char('j')]), (2.min(last), None, false));
+    assert_eq!(press(&[Key::Down; 40]), (last, None, false));
+    assert_eq!(press(&[Key::Enter, Key::Down, Key::Down]), (last, Some(2), false));
+    assert_eq!(press(&[Key::Down; 40]), (last, Some(7), false), "no further than its last line");
+    assert_eq!(press(&[Key::Char('z'), Key::Esc]), (last, None, true), "the report closes first");
+    assert_eq!(press(&[Key::Esc, Key::Up]), (last.saturating_sub(1), None, false));
+}
+
+#[test]
+fn the_probe_that_is_asked_for_is_the_one_that_is_looked_at() {
+    let mut app = App::new(Origin::Live, Time(1), 6).with_probes(Some(4));
+    let (place, probe) = listed().enumerate().last().unwrap();
+    for key in [Key::Char('p'), Key::Enter, Key::Char(probe.spec.key)] {
+        app.update(Event::Key(key));
+    }
+    assert_eq!((app.view.probe, app.view.report), (place, None));
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -145,6 +181,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => (any::<u16>(), any::<u16>()).prop_map(|(w, h)| Event::CursorRange(w, h)),
         1 => Just(Event::Resize),
         1 => any::<bool>().prop_map(Event::Asking),
+        1 => any::<u16>().prop_map(Event::LastLine),
     ]
 }
 
@@ -158,7 +195,7 @@ proptest! {
         let mut app = App::new(origin, Time(1_000_000), panes).with_probes((panes > 3).then_some(3));
         for event in events {
             app.update(event);
-            prop_assert!(app.focus < panes.max(1));
+            prop_assert!(app.focus < panes.max(1) && app.view.probe < listed().count());
             prop_assert!(View::SPANS.contains(&app.view.span_ms));
             prop_assert_eq!(app.view.end, app.timeline.end());
             prop_assert!(app.view.cursor.is_none_or(|(c, r)| c < app.cursor_range.0 && r < app.cursor_range.1));

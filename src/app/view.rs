@@ -22,6 +22,10 @@ pub struct View {
     pub cursor: Option<(u16, u16)>,
     /// Whether DRAM bandwidth is shown in % of what was measured here, where that is known, instead of the datasheet's peak.
     pub of_measured: bool,
+    /// Place of the probe that is looked at, among those that people are shown.
+    pub probe: usize,
+    /// First line that is shown of that probe's last report; `None` while the list of probes is shown.
+    pub report: Option<u16>,
 }
 
 impl View {
@@ -49,6 +53,8 @@ impl View {
             latency: Metric::Ttft,
             cursor: None,
             of_measured: false,
+            probe: 0,
+            report: None,
         }
     }
 

@@ -9,13 +9,19 @@ use crate::model::Time;
 
 use super::life::{Ask, Effect, Event, Life, State};
 use super::report::{Ending, Level, Report};
-use super::{Cost, PROBES, Probe};
+use super::spec::Target;
+use super::{Cost, Needs, PROBES, Probe};
 
-/// What the last run of a probe said, on a line.
+/// Targets of a probe whose last run is remembered.
+const MAX_LASTS: usize = 64;
+
+/// What the last run of a probe said, on a line and whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Last {
     /// Name of the run.
     pub run: Arc<str>,
+    /// The report, without its single measurements.
+    pub report: Arc<Report>,
     /// When it ended.
     pub at: Time,
     /// How it ended.
@@ -36,6 +42,7 @@ impl Last {
         let headline = super::find(&report.probe).and_then(|probe| report.headline(&probe.spec));
         Self {
             run: report.run.as_str().into(),
+            report: Arc::new(Report { samples: Vec::new(), ..report.clone() }),
             at: Time(report.ended_unix_ms),
             ending: report.ending,
             level: report.verdict.level,
@@ -53,8 +60,44 @@ pub struct Row {
     pub probe: &'static Probe,
     /// Where it stands.
     pub life: Life,
-    /// Its last run, also one of another warptop on this machine.
-    pub last: Option<Last>,
+    /// Its last run on each target, also one of another warptop on this machine; the newest first.
+    lasts: Vec<Last>,
+}
+
+impl Row {
+    /// The last run of all.
+    pub fn last(&self) -> Option<&Last> {
+        self.lasts.first()
+    }
+
+    /// The last run on the GPU with this index and UUID, if the probe is about one GPU; else the last of all.
+    pub fn last_on(&self, gpu: u8, uuid: Option<&str>) -> Option<&Last> {
+        let is_it = |target: &Target| match target.gpus.as_slice() {
+            [one] if one.uuid.is_empty() => one.index == gpu,
+            [one] => Some(one.uuid.as_str()) == uuid,
+            _ => false,
+        };
+        match self.probe.spec.needs {
+            Needs::Gpu => self.lasts.iter().find(|last| is_it(&last.report.target)),
+            Needs::Host | Needs::Gpus(_) => self.last(),
+        }
+    }
+
+    /// Notes a run. One that did not end well replaces no result: where it stands now, its life says.
+    fn note(&mut self, report: &Report) {
+        let there = self.lasts.iter().position(|last| last.report.target.key() == report.target.key());
+        if let Some(place) = there {
+            let old = &self.lasts[place];
+            if old.ending == Ending::Done && report.ending != Ending::Done {
+                return;
+            }
+            self.lasts.remove(place);
+        }
+        let newer = |last: &Last| last.report.started_unix_ms > report.started_unix_ms;
+        let place = self.lasts.iter().take_while(|last| newer(last)).count();
+        self.lasts.insert(place, Last::of(report));
+        self.lasts.truncate(MAX_LASTS);
+    }
 }
 
 /// Every probe.
@@ -67,7 +110,7 @@ pub struct Board {
 
 impl Default for Board {
     fn default() -> Self {
-        let row = |probe: &'static Probe| Row { probe, life: Life::new(probe.spec.cool_ms), last: None };
+        let row = |probe: &'static Probe| Row { probe, life: Life::new(probe.spec.cool_ms), lasts: Vec::new() };
         Self { rows: PROBES.iter().map(row).collect(), notice: String::new() }
     }
 }
@@ -84,20 +127,19 @@ impl Board {
         self.rows.iter().enumerate().filter(move |(_, row)| shown(row))
     }
 
-    /// Notes the last run of each probe: `reports`, the newest first.
+    /// Notes the last run of each probe: `reports`, in any order.
     pub fn remember<'a>(&mut self, reports: impl Iterator<Item = &'a Report>) {
+        let mut reports: Vec<_> = reports.collect();
+        reports.sort_by_key(|report| report.started_unix_ms);
         for report in reports {
-            let row = self.rows.iter_mut().find(|row| row.probe.spec.id == report.probe);
-            if let Some(row) = row.filter(|row| row.last.is_none()) {
-                row.last = Some(Last::of(report));
-            }
+            self.ended(report);
         }
     }
 
     /// Notes a run that is over.
     pub fn ended(&mut self, report: &Report) {
         if let Some(row) = self.rows.iter_mut().find(|row| row.probe.spec.id == report.probe) {
-            row.last = Some(Last::of(report));
+            row.note(report);
         }
     }
 
@@ -126,7 +168,11 @@ impl Board {
         Some(match row.life.state() {
             State::Running(running) if running.ending.is_some() => format!("probe {name} is stopping"),
             State::Running(running) => {
-                let eta = running.progress.1.map(|eta| format!(", {eta:.0} s left")).unwrap_or_default();
+                let eta = match running.progress.1 {
+                    Some(eta) if eta >= 120.0 => format!(", {:.0} min left", eta / 60.0),
+                    Some(eta) => format!(", {eta:.0} s left"),
+                    None => String::new(),
+                };
                 format!("probe {name} runs, {:.0} %{eta}: x stops it", running.progress.0 * 100.0)
             }
             _ => format!("probe {name} begins: x stops it"),
@@ -221,11 +267,38 @@ mod tests {
     }
 
     #[test]
+    fn each_gpu_has_its_last_result() {
+        let report = |run: &str, uuid: &str, started, ending| {
+            let mut report = crate::probe::report::tests::report(run, 4_000.0);
+            report.target.gpus[0].uuid = uuid.to_owned();
+            (report.started_unix_ms, report.ending) = (started, ending);
+            report
+        };
+        let mut board = Board::default();
+        let reports = [
+            report("b2", "GPU-b", 20, Ending::Done),
+            report("a1", "GPU-a", 10, Ending::Done),
+            report("a0", "GPU-a", 5, Ending::Done),
+            report("a3", "GPU-a", 30, Ending::Stopped),
+        ];
+        board.remember(reports.iter());
+        let row = |board: &Board| board.rows().iter().find(|row| row.probe.spec.id == "hbm").unwrap().clone();
+        let on = |board: &Board, gpu, uuid| row(board).last_on(gpu, uuid).map(|last| last.run.to_string());
+        assert_eq!(on(&board, 7, Some("GPU-a")).as_deref(), Some("a1"), "a stopped run replaces no result");
+        assert_eq!(on(&board, 0, Some("GPU-b")).as_deref(), Some("b2"));
+        assert_eq!((on(&board, 0, Some("GPU-c")), on(&board, 0, None)), (None, None), "never run on this one");
+        board.ended(&report("a4", "GPU-a", 40, Ending::Done));
+        assert_eq!(row(&board).last().map(|last| last.run.to_string()).as_deref(), Some("a4"));
+    }
+
+    #[test]
     fn hidden_probes_are_shown_only_while_they_do_something() {
         let mut board = Board::default();
         let hidden = board.rows().iter().position(|row| row.probe.spec.hidden).unwrap();
         let shows = |board: &Board| board.shown().any(|(place, _)| place == hidden);
         assert!(!shows(&board));
+        // So a place counts the same with and without them.
+        assert!(board.rows()[hidden..].iter().all(|row| row.probe.spec.hidden));
         board.ask(Time(1), hidden, ask("a"));
         assert!(shows(&board));
     }

@@ -18,7 +18,7 @@ const SHOWN_SAMPLES: usize = 12;
 const NOISE_PCT: f64 = 2.0;
 
 /// A value with four digits, or a dash.
-fn number(value: Option<f64>) -> String {
+pub fn number(value: Option<f64>) -> String {
     match value {
         None => "–".to_owned(),
         Some(v) if v.abs() >= 1000.0 || v == 0.0 => format!("{v:.0}"),
@@ -28,7 +28,8 @@ fn number(value: Option<f64>) -> String {
     }
 }
 
-fn percent(value: Option<f64>) -> String {
+/// A share, or a dash.
+pub fn percent(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |v| format!("{v:.0} %"))
 }
 
@@ -129,7 +130,7 @@ fn results(out: &mut String, report: &Report) {
 }
 
 /// How the figures were measured; those that were measured alike in one line.
-fn methods(out: &mut String, report: &Report) {
+pub fn methods(out: &mut String, report: &Report) {
     let of = |method: &str| {
         let alike = report.results.iter().filter(|judged| judged.figure.method == method);
         alike.map(|judged| judged.figure.label.as_str()).collect::<Vec<_>>().join(", ")

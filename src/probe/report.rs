@@ -406,4 +406,4 @@ impl Report {
 
 #[cfg(test)]
 #[path = "report/tests.rs"]
-pub(super) mod tests;
+pub(crate) mod tests;

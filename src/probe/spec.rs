@@ -19,6 +19,35 @@ pub enum Needs {
     Gpus(usize),
 }
 
+impl Needs {
+    /// Why it cannot run on a machine with so many GPUs: "needs 2 GPUs, 1 here"; `None` where it can.
+    pub const fn lacks(self, gpus: usize) -> Option<Lack> {
+        let least = match self {
+            Self::Host => 0,
+            Self::Gpu => 1,
+            Self::Gpus(least) => least,
+        };
+        if gpus < least { Some(Lack { least, gpus }) } else { None }
+    }
+}
+
+/// Too few GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lack {
+    least: usize,
+    gpus: usize,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.least, self.gpus) {
+            (1, _) => f.write_str("needs a GPU"),
+            (least, 0) => write!(f, "needs {least} GPUs"),
+            (least, gpus) => write!(f, "needs {least} GPUs, {gpus} here"),
+        }
+    }
+}
+
 /// A probe's description.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeSpec {
@@ -336,6 +365,14 @@ mod tests {
         assert_eq!(watts(&spec), Some(700.0));
         assert_eq!(watts(&ProbeSpec { needs: Needs::Host, ..spec }), None);
         assert_eq!(target, Target::default(), "what is meant is the same");
+    }
+
+    #[test]
+    fn a_machine_with_too_few_gpus_is_told_so() {
+        let words = |needs: Needs, gpus| needs.lacks(gpus).map(|lack| lack.to_string());
+        assert_eq!([words(Needs::Host, 0), words(Needs::Gpu, 1), words(Needs::Gpus(2), 8)], [None, None, None]);
+        assert_eq!(words(Needs::Gpu, 0).unwrap(), "needs a GPU");
+        assert_eq!(words(Needs::Gpus(2), 1).unwrap(), "needs 2 GPUs, 1 here");
     }
 
     #[test]

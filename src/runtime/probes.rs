@@ -33,6 +33,8 @@ const TICK_MS: u64 = 100;
 const TRY_AGAIN_MS: u64 = 10_000;
 /// Reports that wait for room on the disk, at most.
 const MAX_UNSAVED: usize = 16;
+/// Reports of each probe that are looked through for the last one on each target.
+const MOST_READ: usize = 16;
 /// How long the end of the program waits for a run to end, ms: its process is killed after 0.4 s.
 const QUIT_MS: u64 = 1_500;
 
@@ -227,10 +229,16 @@ struct Worker {
 impl Worker {
     fn run(&mut self, todo: &Receiver<Todo>) {
         if let Ok(files) = &self.setup.files {
-            let reports: Vec<_> = probe::listed().flat_map(|probe| files.newest(probe.spec.id, 1)).collect();
-            self.shared.board().remember(reports.iter());
+            let reports: Vec<_> = probe::listed().flat_map(|probe| files.newest(probe.spec.id, MOST_READ)).collect();
+            let host = machine::host_name();
+            // A home that several machines share: a GPU has its own name, a host's memory goes by the host's.
+            let is_ours =
+                |report: &&Report| !report.target.gpus.is_empty() || report.host.is_empty() || report.host == host;
+            self.shared.board().remember(reports.iter().filter(is_ours));
             self.shared.changed();
-            self.ceilings = Ceilings::load(files);
+            for report in &reports {
+                self.ceilings.add(report);
+            }
         }
         let mut ticked = self.setup.clock.micros();
         loop {

@@ -50,6 +50,11 @@ pub trait Pane {
         Rect::ZERO
     }
 
+    /// The last line that may be the first of what it shows in pages; `None` while it shows none.
+    fn last_line(&self) -> Option<u16> {
+        None
+    }
+
     /// Draws what was prepared. Total: any area, also one outside the buffer. No allocation.
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>);
 }

@@ -54,6 +54,11 @@ impl Screen {
         slots.find_map(|slot| panes::cursor_range(self.specs[slot.pane].id, slot.inside))
     }
 
+    /// The last line that a pane can be scrolled to, if one shows something that can be.
+    pub fn last_line(&self) -> Option<u16> {
+        self.plan.slots.iter().find_map(|slot| self.panes[slot.pane].last_line())
+    }
+
     /// Shows where the probes stand to whichever pane wants to know; `None` where none can be run.
     pub fn probes(&mut self, board: Option<&Board>) {
         self.panes.iter_mut().for_each(|pane| pane.probes(board));

@@ -47,7 +47,7 @@ pub fn put(buf: &mut Buffer, area: Rect, (x, y): (u16, u16), style: Style, text:
 
 /// Cuts `text` into lines of at most `width` columns at spaces, and hands each to `line` with its row.
 /// A word longer than a line is cut at the edge. Returns the number of lines.
-fn wrap<'a>(text: &'a str, columns: u16, mut line: impl FnMut(u16, &'a str)) -> u16 {
+pub fn wrap<'a>(text: &'a str, columns: u16, mut line: impl FnMut(u16, &'a str)) -> u16 {
     let mut rows = 0;
     let mut rest = text.trim();
     while !rest.is_empty() && columns > 0 && rows < u16::MAX {

@@ -7,7 +7,7 @@ use crate::model::Reading;
 
 /// A short text on the stack, so that a number with its unit can be padded as one.
 struct Short {
-    bytes: [u8; 24],
+    bytes: [u8; 40],
     len: usize,
 }
 
@@ -20,8 +20,9 @@ impl Write for Short {
     }
 }
 
-fn pad(f: &mut Formatter<'_>, text: fmt::Arguments<'_>) -> fmt::Result {
-    let mut short = Short { bytes: [0; 24], len: 0 };
+/// Writes a short text with the formatter's width and alignment.
+pub fn pad(f: &mut Formatter<'_>, text: fmt::Arguments<'_>) -> fmt::Result {
+    let mut short = Short { bytes: [0; 40], len: 0 };
     short.write_fmt(text)?;
     f.pad(std::str::from_utf8(&short.bytes[..short.len]).unwrap_or_default())
 }
@@ -133,7 +134,8 @@ impl Display for Span {
         match self.0 {
             ms if ms < 120_000 => pad(f, format_args!("{} s", ms / 1000)),
             ms if ms < 7_200_000 => pad(f, format_args!("{} min", ms / 60_000)),
-            ms => pad(f, format_args!("{} h", ms / 3_600_000)),
+            ms if ms < 172_800_000 => pad(f, format_args!("{} h", ms / 3_600_000)),
+            ms => pad(f, format_args!("{} d", ms / 86_400_000)),
         }
     }
 }

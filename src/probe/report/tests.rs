@@ -4,7 +4,7 @@ use super::*;
 use crate::probe::spec::GpuName;
 
 /// A report of a run on an H200 that found `triad` GB/s.
-pub(in crate::probe) fn report(run: &str, triad: f64) -> Report {
+pub(crate) fn report(run: &str, triad: f64) -> Report {
     let mut report = Report {
         schema: SCHEMA.to_owned(),
         run: run.to_owned(),

@@ -1,55 +1,43 @@
-//! The probes: key, name, last result and its share of the reference, or what is going on right now.
+//! The probes: key, name, last result and its share of the reference, or what is going on right now; and the last
+//! report of the one that is chosen.
 //!
 //! It shows the board and judges nothing; refusals, costs and verdicts are worded where they are made.
-//! What matters most stands first: a question, then a run, then why something did not run.
+//! What matters most stands first: a question, then a run, then why something did not run. On a recording, where
+//! nothing can be run, it shows what ran while it was made.
 
-use std::fmt::{self, Display, Formatter, Write};
+mod details;
+mod line;
+
+use std::fmt::Write;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::model::{Reading, Time};
-use crate::probe::board::{Board, Last, Row as ProbeRow};
+use crate::probe::board::{Board, Row as ProbeRow};
 use crate::probe::life::{Ended, State};
-use crate::probe::report::{Ending, Level};
+use crate::probe::{ProbeSpec, listed};
 use crate::store::Data;
 use crate::ui::pane::{Context, Pane, PaneSpec};
-use crate::ui::text::{put, put_wrapped, wrapped_rows};
+use crate::ui::text::{columns, put, put_right, put_wrapped, wrapped_rows};
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{BytesPerSecond, Number, Span};
-use crate::ui::widgets::meter;
 
-use super::notice;
-use super::row::Row;
+use details::Details;
+use line::{Line, Result};
 
 /// The pane.
 pub(super) const SPEC: PaneSpec = PaneSpec {
     id: "probes",
     tab: "Probes",
-    help: "What this machine can do, measured on a key press: each probe with its key, its last result, the share of the \
-           reference for this GPU model (or of this machine's first run) and its age. A probe asks first and says what \
-           it costs; y runs it, x stops it from anywhere.",
+    help: "What this machine can do, measured on a key press: each probe with its key, its last result on the chosen GPU, the \
+           share of the reference for this GPU model (or of this machine's first run) and its age. Up and down choose one, \
+           Enter opens its last report. A probe asks first and says what it costs; y runs it, x stops it from anywhere.",
     new: || Box::new(Probes::default()),
 };
 
-/// Columns of the name.
-const NAME: u16 = 14;
-/// Width from which a result has room for its share in words and its age.
-const WIDE: u16 = 56;
-/// Columns of a bar.
-const BAR: u16 = 12;
-
-/// A line of the list.
-#[derive(Debug, Default)]
-struct Line {
-    key: char,
-    name: &'static str,
-    progress: Option<(f64, Option<f64>)>,
-    last: Option<Last>,
-    age_ms: u64,
-    /// What is going on, in a word or two; empty while nothing is.
-    state: String,
-}
+/// Why none can be run.
+const RECORDED: &str = "probes run on the machine itself, not on a recording";
+/// Least rows of a report below the list.
+const BELOW: u16 = 4;
 
 /// What is drawn.
 #[derive(Debug, Default)]
@@ -63,6 +51,24 @@ struct Probes {
     text: String,
     /// What may be pressed now.
     keys: &'static str,
+    /// Place of the chosen line.
+    chosen: usize,
+    details: Details,
+    /// First row of the report that is shown, while it has the pane for itself.
+    first: Option<u16>,
+    /// Columns of keys and names.
+    indent: u16,
+    parts: Parts,
+}
+
+/// How the pane is divided, from top to bottom.
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts {
+    text: Rect,
+    keys: Rect,
+    list: Rect,
+    /// Its first row is a line with a caption.
+    report: Rect,
 }
 
 impl Pane for Probes {
@@ -71,52 +77,126 @@ impl Pane for Probes {
         self.board = board.cloned();
     }
 
-    fn prepare(&mut self, _: &Data, context: &Context<'_>, _: Rect) {
+    fn prepare(&mut self, data: &Data, context: &Context<'_>, area: Rect) {
         self.title.clear();
         self.text.clear();
         self.keys = "";
-        let Some(board) = self.board.take() else {
-            self.lines.clear();
-            self.title.push_str("probes run on the machine itself, not on a recording");
-            return;
-        };
-        self.lines.resize_with(board.shown().count(), Line::default);
-        for (line, (_, row)) in self.lines.iter_mut().zip(board.shown()) {
-            line.fill(row, context.view.end);
+        let view = context.view;
+        self.first = view.report;
+        if let Some(board) = self.board.take() {
+            self.lines.resize_with(board.shown().count(), Line::default);
+            for (line, (_, row)) in self.lines.iter_mut().zip(board.shown()) {
+                line.fill(row, data, context);
+            }
+            self.word(&board);
+            self.word_title(&board);
+            self.board = Some(board);
+        } else {
+            self.lines.resize_with(listed().count(), Line::default);
+            for (line, probe) in self.lines.iter_mut().zip(listed()) {
+                line.fill_recorded(&probe.spec, data, context);
+            }
+            self.title.push_str(RECORDED);
         }
-        self.word(&board);
-        self.word_title(&board);
-        self.board = Some(board);
+        self.chosen = view.probe.min(self.lines.len().saturating_sub(1));
+        let widest = self.lines.iter().map(Line::name_columns).max().unwrap_or_default();
+        self.indent = widest.min(area.width / 2);
+        if let (Some(spec), Some(line)) = (chosen(self.chosen), self.lines.get(self.chosen)) {
+            let last = line.last.as_ref().map(|last| (&last.run, &*last.report));
+            self.details.make(spec, last, area.width);
+        }
+        self.parts = self.divide(area);
     }
 
     fn title(&self) -> &str {
         &self.title
     }
 
+    fn last_line(&self) -> Option<u16> {
+        let rows = u16::try_from(self.details.rows().len()).unwrap_or(u16::MAX);
+        self.first.map(|_| rows.saturating_sub(self.parts.report.height.saturating_sub(1)))
+    }
+
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
         let theme = *context.theme;
-        if !self.here {
-            notice::draw(buf, area, theme, &self.title);
-            return;
+        let parts = self.divide(area);
+        let words = if self.here { self.text.as_str() } else { RECORDED };
+        put_wrapped(buf, parts.text, theme.style(if self.here { Role::Warn } else { Role::Dim }), words);
+        put(buf, parts.keys, (0, 0), theme.style(Role::Accent), format_args!("{}", self.keys));
+        // The chosen line is among those that there is room for.
+        let room = usize::from(parts.list.height);
+        let first = (self.chosen + 1).saturating_sub(room).min(self.lines.len().saturating_sub(room));
+        for (y, (place, line)) in (0..parts.list.height).zip(self.lines.iter().enumerate().skip(first)) {
+            let row = Rect { y: parts.list.y + y, height: 1, ..parts.list };
+            line.draw(buf, row, theme, self.indent, context.focused && place == self.chosen);
         }
-        let mut rest = area;
-        if !self.text.is_empty() || !self.keys.is_empty() {
-            let keys = u16::from(!self.keys.is_empty());
-            let rows = wrapped_rows(&self.text, area.width).min(area.height.saturating_sub(keys));
-            put_wrapped(buf, Rect { height: rows, ..area }, theme.style(Role::Warn), &self.text);
-            rest = Rect { y: area.y + rows, height: area.height - rows, ..area };
-            if keys > 0 {
-                put(buf, rest, (0, 0), theme.style(Role::Accent), format_args!("{}", self.keys));
-                rest = Rect { y: rest.y.saturating_add(1), height: rest.height.saturating_sub(1), ..rest };
-            }
-        }
-        for (y, line) in (0..rest.height).zip(&self.lines) {
-            line.draw(buf, Rect { y: rest.y + y, height: 1, ..rest }, theme);
-        }
+        self.draw_report(buf, parts.report, theme);
     }
 }
 
+/// The description of the probe at this place of those that people are shown.
+fn chosen(place: usize) -> Option<&'static ProbeSpec> {
+    listed().nth(place).map(|probe| &probe.spec)
+}
+
 impl Probes {
+    /// Divides the pane: words and keys have what they need, then the list, then the report. An open report leaves
+    /// the list one line.
+    fn divide(&self, area: Rect) -> Parts {
+        let mut rest = area;
+        let mut cut = |rows: u16| {
+            let rows = rows.min(rest.height);
+            let part = Rect { height: rows, ..rest };
+            rest = Rect { y: rest.y.saturating_add(rows), height: rest.height - rows, ..rest };
+            part
+        };
+        let keys = u16::from(!self.keys.is_empty());
+        let words = if self.here { self.text.as_str() } else { RECORDED };
+        let text = cut(wrapped_rows(words, area.width).min(area.height.saturating_sub(keys)));
+        let keys = cut(keys);
+        let left = area.height - text.height - keys.height;
+        let all = u16::try_from(self.lines.len()).unwrap_or(u16::MAX);
+        let list = match self.first {
+            Some(_) if left > 1 => 1,
+            None if left > all + BELOW => all,
+            _ => left,
+        };
+        let list = cut(list);
+        Parts { text, keys, list, report: cut(u16::MAX) }
+    }
+
+    /// "── hbm ─────── 12 rows more: Enter ──", and the rows below it.
+    fn draw_report(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
+        let Some(spec) = chosen(self.chosen).filter(|_| area.height > 1) else { return };
+        let rule = if theme.unicode() { "─" } else { "-" };
+        for x in 0..area.width {
+            put(buf, area, (x, 0), theme.style(Role::Border), format_args!("{rule}"));
+        }
+        let (id, dim) = (spec.id, theme.style(Role::Dim));
+        let end = match self.lines.get(self.chosen).and_then(|line| line.last.as_ref()) {
+            Some(last) => put(buf, area, (2, 0), dim, format_args!(" {id} on {}, last report ", last.report.target)),
+            None => put(buf, area, (2, 0), dim, format_args!(" {id}, no report ")),
+        };
+        let rows = self.details.rows();
+        let room = usize::from(area.height - 1);
+        let first = usize::from(self.first.unwrap_or(0)).min(rows.len().saturating_sub(room));
+        let more = rows.len().saturating_sub(first + room);
+        let rows_more = if more == 1 { "row more" } else { "rows more" };
+        let hint = match (self.first, more) {
+            (None, 0) => format_args!(""),
+            (None, _) => format_args!(" {more} {rows_more}: Enter "),
+            (Some(_), 0) => format_args!(" Enter: the list "),
+            (Some(_), _) => format_args!(" {more} {rows_more}: down  Enter: the list "),
+        };
+        if end + 2 + columns(hint) < area.width {
+            put_right(buf, area, (area.width.saturating_sub(2), 0), theme.style(Role::Dim), hint);
+        }
+        let below = Rect { y: area.y + 1, height: area.height - 1, ..area };
+        for (y, (role, text)) in (0..below.height).zip(rows.iter().skip(first)) {
+            put(buf, below, (0, y), theme.style(*role), format_args!("{text}"));
+        }
+    }
+
     /// What there is to read, and which keys answer it.
     fn word(&mut self, board: &Board) {
         // Writing to a String never fails, here and below.
@@ -187,88 +267,6 @@ fn failed(text: &mut String, row: &ProbeRow, ended: &Ended) {
     let word = ended.end.name();
     let between = if text.is_empty() { "" } else { " · " };
     let _ = write!(text, "{between}{} {word}: {}", row.probe.spec.name, ended.end.why());
-}
-
-impl Line {
-    fn fill(&mut self, row: &ProbeRow, now: Time) {
-        (self.key, self.name) = (row.probe.spec.key, row.probe.spec.name);
-        self.last.clone_from(&row.last);
-        self.age_ms = row.last.as_ref().map_or(u64::MAX, |last| now.since(last.at));
-        self.progress = None;
-        self.state.clear();
-        match row.life.state() {
-            State::Idle | State::Done(_) => {}
-            State::Confirm(_) => self.state.push_str("run it?"),
-            State::Preflight(..) => self.state.push_str("looking at the machine"),
-            State::Running(running) => {
-                let (done, eta_s, what) = &running.progress;
-                self.progress = Some((*done, *eta_s));
-                self.state.push_str(if running.ending.is_some() { "stopping" } else { what });
-            }
-            State::Cooling(..) => self.state.push_str("cooling"),
-            State::Stopped(_) => self.state.push_str("stopped"),
-            State::Refused(..) => self.state.push_str("not run"),
-            State::Failed(_) => self.state.push_str("failed"),
-        }
-    }
-
-    fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
-        let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-        put(buf, area, (0, 0), theme.style(Role::Accent), format_args!("{}", self.key));
-        put(buf, area, (2, 0), text, format_args!("{}", self.name));
-        let indent = (2 + NAME).min(area.width);
-        let right = Rect { x: area.x + indent, width: area.width - indent, ..area };
-        let mut row = Row::new(buf, right);
-        if let Some((done, eta_s)) = self.progress {
-            row.picture(BAR, |buf, area| meter(buf, area, &theme, Some(done), theme.style(Role::Line)));
-            row.gap(1).part(&[(text, format_args!("{:3.0} %", done * 100.0))]);
-            if let Some(eta_s) = eta_s {
-                row.gap(1).part(&[(dim, format_args!("{eta_s:.0} s left"))]);
-            }
-            row.gap(1).part(&[(dim, format_args!("{}", self.state))]);
-            return;
-        }
-        let Some(last) = &self.last else {
-            let words = if self.state.is_empty() { "never run here" } else { &self.state };
-            row.part(&[(dim, format_args!("{words}"))]);
-            return;
-        };
-        let style = match last.level {
-            Level::Watch | Level::Failed => theme.style(Role::Warn),
-            Level::Ok | Level::Unknown => text,
-        };
-        row.part(&[(style, format_args!("{:>10}", Result(last)))]);
-        if let Some((share, of)) = last.share {
-            row.gap(1).part(&[(style, format_args!("{share:>4.0} %"))]);
-            if area.width >= WIDE {
-                row.gap(1).part(&[(dim, format_args!("{of:<16}"))]);
-            }
-        }
-        if self.state.is_empty() {
-            row.gap(1).part(&[(dim, format_args!("{} ago", Span(self.age_ms)))]);
-        } else {
-            row.gap(1).part(&[(text, format_args!("{}", self.state))]);
-        }
-    }
-}
-
-/// The figure of a run on one line, or how it ended.
-struct Result<'a>(&'a Last);
-
-impl Display for Result<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match &self.0.headline {
-            // Rates of memory have prefixes of their own.
-            Some((value, unit)) if unit.as_ref() == "GB/s" => BytesPerSecond(Reading::new(value * 1e9)).fmt(f),
-            Some((value, unit)) => write!(f, "{} {unit}", Number(Reading::new(*value))),
-            None => f.pad(match self.0.ending {
-                Ending::Done => "no figure",
-                Ending::Stopped => "stopped",
-                Ending::Refused => "not run",
-                Ending::Failed => "failed",
-            }),
-        }
-    }
 }
 
 #[cfg(test)]

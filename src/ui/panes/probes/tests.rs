@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::app::View;
+use crate::model::{Batch, Edge, FactKey, Mark, Metric, SourceId, SourceState, Subject, Time};
 use crate::probe::life::{Ask, Event, Refusal};
 use crate::probe::protocol::{Message, Outcome};
-use crate::probe::report::Ending;
-use crate::probe::{PROBES, Params, Target};
+use crate::probe::report::{Level, Report, Verdict};
+use crate::probe::{Better, Check, Figure, PROBES, Params, Target};
 use crate::store::{Retention, Store};
 use crate::ui::theme::{Charset, Depth};
 
@@ -26,21 +27,24 @@ fn ask(board: &mut Board) {
     );
 }
 
-fn last(at: Time) -> Last {
-    Last {
-        run: "r0".into(),
-        at,
-        ending: Ending::Done,
-        level: Level::Ok,
-        headline: Some((231.4, "GB/s".into())),
-        share: Some((98.2, "of the baseline")),
-        summary: "Node 0 triad reaches 98 % of the baseline".into(),
-    }
+/// The last run of the fake probe: 231.4 GB/s, 98 % of the baseline, twelve minutes ago.
+fn last() -> Report {
+    let mut report = crate::probe::report::tests::report("r0", 231.4);
+    let ago = NOW.0 - 720_000;
+    (report.probe, report.target) = ("fake".to_owned(), Target::default());
+    (report.started_unix_ms, report.ended_unix_ms) = (ago - 1_000, ago);
+    report.verdict =
+        Verdict { level: Level::Ok, summary: "Node 0 triad reaches 98 % of the baseline".into(), advice: Vec::new() };
+    let judged = &mut report.results[0];
+    (judged.reference, judged.pct_of_reference, judged.pct_of_datasheet) = (None, None, None);
+    judged.pct_of_baseline = Some(98.2);
+    report
 }
 
 /// A board after these events of the run.
 fn board(events: &[Event]) -> Board {
     let mut board = Board::default();
+    board.remember([last()].iter());
     ask(&mut board);
     for event in events {
         board.on(NOW, place(), event);
@@ -61,14 +65,12 @@ fn states() -> Vec<(&'static str, Option<Board>)> {
         can_force: true,
         hint: "stop it, or force the run".to_owned(),
     };
-    let mut remembered = Board::default();
-    remembered.remember(std::iter::empty());
     let mut full = board(&[]);
     full.on(NOW, place(), &Event::No);
     full.notice.push_str("the report could not be kept in 'reports/r.json': No space left on device");
     vec![
         ("none", None),
-        ("never", Some(remembered)),
+        ("never", Some(Board::default())),
         ("confirm", Some(board(&[]))),
         ("running", after(&[])),
         ("stopping", after(&[Event::Stop])),
@@ -85,18 +87,16 @@ fn states() -> Vec<(&'static str, Option<Board>)> {
     ]
 }
 
-fn drawn(board: Option<&Board>, with_last: bool, (width, height): (u16, u16), theme: Theme) -> String {
+fn drawn(board: Option<&Board>, size: (u16, u16), theme: Theme) -> String {
+    seen(board, &Store::new(Retention::HOUR), &View::new(NOW), size, theme)
+}
+
+fn seen(board: Option<&Board>, store: &Store, view: &View, (width, height): (u16, u16), theme: Theme) -> String {
     let mut pane = Probes::default();
     pane.probes(board);
     let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
-    let view = View::new(NOW);
-    let context = Context { view: &view, theme: &theme, focused: true };
-    pane.prepare(&Store::new(Retention::HOUR).read(), &context, buf.area);
-    if with_last {
-        for line in &mut pane.lines {
-            (line.last, line.age_ms) = (Some(last(NOW)), 720_000);
-        }
-    }
+    let context = Context { view, theme: &theme, focused: true };
+    pane.prepare(&store.read(), &context, buf.area);
     pane.draw(buf.area, &mut buf, &context);
     if !theme.unicode() {
         crate::ui::text::to_ascii(&mut buf);
@@ -111,7 +111,7 @@ fn each_state_at_each_size() {
     let mut all = String::new();
     for (name, board) in states() {
         for (size, theme) in [((78, 5), Theme::FULL), ((38, 7), ASCII)] {
-            let picture = drawn(board.as_ref(), true, size, theme);
+            let picture = drawn(board.as_ref(), size, theme);
             let _ = writeln!(all, "{name} {}x{}: {picture}", size.0, size.1);
         }
     }
@@ -121,7 +121,7 @@ fn each_state_at_each_size() {
 #[test]
 fn a_question_says_what_it_costs_and_how_to_answer() {
     let (_, board) = states().remove(2);
-    let picture = drawn(board.as_ref(), false, (118, 6), Theme::FULL);
+    let picture = drawn(board.as_ref(), (118, 6), Theme::FULL);
     for words in ["run fake?", "Run fake on the host?", "about 1 s, 1 MiB of host memory", "y run it   n leave it"] {
         assert!(picture.contains(words), "no '{words}' in\n{picture}");
     }
@@ -138,8 +138,124 @@ fn the_keys_to_answer_are_there_however_small_it_is() {
             _ => continue,
         };
         for size in [(78, 5), (38, 6), (24, 3), (12, 1)] {
-            let picture = drawn(board, false, size, Theme::MONO);
+            let picture = drawn(board, size, Theme::MONO);
             assert!(picture.contains(&key[..key.len().min(usize::from(size.0))]), "{name} at {size:?}:\n{picture}");
+        }
+    }
+}
+
+/// A machine with one H200, as the driver tells it.
+fn h200() -> Store {
+    let store = Store::new(Retention::HOUR);
+    let mut batch = Batch::new(SourceId::Nvml, NOW - 60_000, Batch::FOREVER);
+    batch.state = Some(SourceState::Ok);
+    batch.fact(Subject::Gpu(0), FactKey::Name, "NVIDIA H200");
+    batch.fact(Subject::Gpu(0), FactKey::Uuid, "GPU-1");
+    store.push(&batch);
+    store
+}
+
+/// A board on which hbm reached 91 % of its reference on GPU-1, two hours ago.
+fn measured() -> Board {
+    let mut report = crate::probe::report::tests::report("20261130-081000-000-hbm-7", 3_980.0);
+    report.ended_unix_ms = NOW.0 - 7_200_000;
+    report.started_unix_ms = report.ended_unix_ms - 9_000;
+    report.environment.driver = Some("580.159.03".to_owned());
+    report
+        .notes
+        .push("arrays of 16 MiB are less than four times the 50 MiB of L2: part of it is the cache's".to_owned());
+    let mut outcome = crate::probe::Outcome::default();
+    for (id, label, value) in
+        [("triad", "Triad", 3_980.0), ("copy", "Copy", 3_950.5), ("read_64mib", "Read of 64 MiB", 5_312.0)]
+    {
+        let figure = Figure::median(id, label, "GB/s", Better::Higher, &[value - 2.0, value, value + 1.0]).unwrap();
+        outcome.figures.push(figure.by("512 MiB arrays"));
+    }
+    outcome.checks.push(Check {
+        what: "triad: compared with the host's arithmetic".into(),
+        passed: true,
+        detail: String::new(),
+    });
+    report.take(outcome, None);
+    let mut board = Board::default();
+    board.remember([report].iter());
+    board
+}
+
+/// The place of hbm in the list.
+fn hbm() -> usize {
+    listed().position(|probe| probe.spec.id == "hbm").unwrap()
+}
+
+#[test]
+fn the_last_report_is_below_the_list_or_open_alone() {
+    let (board, store) = (measured(), h200());
+    let mut all = String::new();
+    for (size, theme) in [((138, 30), Theme::FULL), ((78, 19), Theme::FULL), ((38, 9), ASCII)] {
+        for report in [None, Some(0), Some(2)] {
+            let view = View { probe: hbm(), report, ..View::new(NOW) };
+            let picture = seen(Some(&board), &store, &view, size, theme);
+            let _ = writeln!(all, "{}x{} {report:?}: {picture}", size.0, size.1);
+        }
+    }
+    insta::assert_snapshot!("probes-report", all);
+}
+
+#[test]
+fn a_result_is_shown_only_for_the_gpu_that_it_was_measured_on() {
+    let (board, store) = (measured(), h200());
+    let mut batch = Batch::new(SourceId::Nvml, NOW - 60_000, Batch::FOREVER);
+    batch.fact(Subject::Gpu(1), FactKey::Name, "NVIDIA H200");
+    batch.fact(Subject::Gpu(1), FactKey::Uuid, "GPU-2");
+    store.push(&batch);
+    let on = |gpu| seen(Some(&board), &store, &View { gpu, probe: hbm(), ..View::new(NOW) }, (78, 20), Theme::FULL);
+    assert!(on(0).contains("3.98 TB/s") && on(0).contains("91 %") && on(0).contains("2 h ago"), "{}", on(0));
+    assert!(!on(1).contains("3.98 TB/s") && on(1).contains("never run here"), "{}", on(1));
+}
+
+#[test]
+fn a_probe_that_cannot_run_here_says_why() {
+    let store = Store::new(Retention::HOUR);
+    let words = || seen(Some(&measured()), &store, &View::new(NOW), (118, 20), Theme::FULL);
+    assert!(!words().contains("needs a GPU"), "nothing is known of the driver yet: {}", words());
+    let mut batch = Batch::new(SourceId::Nvml, NOW - 60_000, Batch::FOREVER);
+    batch.state = Some(SourceState::Absent("libnvidia-ml.so.1 is not there".into()));
+    store.push(&batch);
+    assert!(words().contains("needs a GPU: libnvidia-ml.so.1 is not there"), "{}", words());
+    let host = listed().find(|probe| probe.spec.id == "hostmem").unwrap();
+    let line = words().lines().find(|line| line.contains(host.spec.name)).unwrap().to_owned();
+    assert!(line.contains("never run here"), "{line}");
+}
+
+#[test]
+fn a_recording_shows_what_ran_while_it_was_made() {
+    let store = h200();
+    for (ago, edge) in [(40_000, Edge::Start(60_000)), (25_000, Edge::End("done".into()))] {
+        let mut batch = Batch::new(SourceId::Probe, NOW - ago, Batch::FOREVER);
+        batch.marks.push(Mark { subject: Subject::Gpu(0), probe: "hbm".into(), run: "r".into(), edge });
+        store.push(&batch);
+    }
+    let at = |end| seen(None, &store, &View::new(end), (78, 20), Theme::FULL);
+    let line = |picture: &str| picture.lines().find(|line| line.contains("device memory")).unwrap().to_owned();
+    assert!(at(NOW).contains("not on a recording"), "{}", at(NOW));
+    assert!(line(&at(NOW)).contains("done 25 s ago, ran 15 s"), "{}", at(NOW));
+    assert!(line(&at(NOW - 30_000)).contains("began 10 s ago"), "{}", at(NOW - 30_000));
+    assert!(line(&at(NOW - 50_000)).contains("no run recorded"), "{}", at(NOW - 50_000));
+    let mut batch = Batch::new(SourceId::Probe, NOW - 25_000, Batch::FOREVER);
+    batch.push(Subject::Gpu(0), Metric::DramCeiling, 4.381e12);
+    batch.fact(Subject::Gpu(0), FactKey::DramCeilingOrigin, &format!("triad {} r - 0.1.0", NOW.0 - 25_000));
+    store.push(&batch);
+    assert!(line(&at(NOW)).contains("4.38 TB/s measured 25 s ago"), "{}", at(NOW));
+}
+
+#[test]
+fn any_size_is_drawn() {
+    let (board, store) = (measured(), h200());
+    for board in [Some(&board), None] {
+        for size in [(0, 0), (1, 1), (5, 2), (12, 3), (30, 4), (200, 60)] {
+            for report in [None, Some(0), Some(u16::MAX)] {
+                seen(board, &store, &View { report, probe: usize::MAX, ..View::new(NOW) }, size, ASCII);
+            }
         }
     }
 }

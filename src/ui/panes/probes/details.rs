@@ -1,0 +1,200 @@
+//! A probe's last report as rows for a width: verdict and advice, figures, checks, notes, where and when.
+//!
+//! The whole report is what `warptop probe show` prints; nothing is here that is not in it. Rows are made again only
+//! when report or width change, so that a frame allocates nothing.
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+use crate::probe::page::{methods, number, percent, utc};
+use crate::probe::report::{Judged, Report};
+use crate::probe::{Needs, Params, ProbeSpec, Target};
+use crate::ui::text::{width, wrap};
+use crate::ui::theme::Role;
+
+use super::line::role;
+
+/// Least columns of a figure's name.
+const LABEL: u16 = 10;
+/// Blanks between columns.
+const GAP: u16 = 2;
+
+/// Rows of text.
+#[derive(Debug, Default)]
+pub(super) struct Details {
+    rows: Vec<(Role, String)>,
+    /// What they were made for: probe, run, columns.
+    made: Option<(&'static str, Option<Arc<str>>, u16)>,
+}
+
+impl Details {
+    /// The rows.
+    pub(super) fn rows(&self) -> &[(Role, String)] {
+        &self.rows
+    }
+
+    /// Makes the rows for a probe, from its last report if there is one.
+    pub(super) fn make(&mut self, spec: &'static ProbeSpec, report: Option<(&Arc<str>, &Report)>, columns: u16) {
+        let same = self.made.as_ref().is_some_and(|(id, run, wide)| {
+            *id == spec.id && *wide == columns && run.as_ref() == report.map(|(run, _)| run)
+        });
+        if same {
+            return;
+        }
+        self.rows.clear();
+        self.made = Some((spec.id, report.map(|(run, _)| Arc::clone(run)), columns));
+        match report {
+            Some((_, report)) => self.report(report, columns),
+            None => self.about(spec, columns),
+        }
+    }
+
+    /// What a probe that has no report would do.
+    fn about(&mut self, spec: &ProbeSpec, columns: u16) {
+        self.say(Role::Text, columns, format_args!("{}", spec.help));
+        let cost = (spec.cost)(&Params::of(spec), &Target::default());
+        let on = match spec.needs {
+            Needs::Host => "on the host",
+            Needs::Gpu => "on the chosen GPU",
+            Needs::Gpus(_) => "on every GPU",
+        };
+        self.say(Role::Dim, columns, format_args!("A run {on} takes {cost}."));
+    }
+
+    fn report(&mut self, report: &Report, columns: u16) {
+        let verdict = &report.verdict;
+        self.say(role(verdict.level), columns, format_args!("{}: {}", verdict.level.word(), verdict.summary));
+        for advice in &verdict.advice {
+            self.say(Role::Text, columns, format_args!("- {advice}"));
+        }
+        self.figures(report, columns);
+        for check in &report.checks {
+            if check.passed {
+                self.say(Role::Dim, columns, format_args!("checked, right: {}", check.what));
+            } else {
+                self.say(Role::Warn, columns, format_args!("checked, WRONG: {} {}", check.what, check.detail));
+            }
+        }
+        for note in &report.notes {
+            self.say(Role::Text, columns, format_args!("- {note}"));
+        }
+        let mut text = String::new();
+        methods(&mut text, report);
+        for line in text.lines() {
+            self.say(Role::Dim, columns, format_args!("{line}"));
+        }
+        self.references(report, columns);
+        self.place(report, columns);
+    }
+
+    /// The figures as a table of as many columns as there is room for; those that are empty are left out.
+    fn figures(&mut self, report: &Report, columns: u16) {
+        let all = &report.results;
+        if all.is_empty() {
+            return;
+        }
+        let column = |head: &str, of: &dyn Fn(&Judged) -> Option<String>| {
+            let cells: Vec<_> = all.iter().map(|judged| of(judged).unwrap_or_default()).collect();
+            let used = cells.iter().any(|cell| !cell.is_empty());
+            let widest = cells.iter().map(|cell| width(cell)).max().unwrap_or_default().max(width(head));
+            used.then(|| (head.to_owned(), cells, widest))
+        };
+        let share = |share: Option<f64>| share.map(|_| percent(share));
+        let mut table: Vec<_> = [
+            column("median", &|j| Some(format!("{} {}", number(Some(j.figure.value)), j.figure.unit))),
+            column("of reference", &|j| share(j.pct_of_reference)),
+            column("of baseline", &|j| share(j.pct_of_baseline)),
+            column("of datasheet", &|j| share(j.pct_of_datasheet)),
+            column("smallest – largest", &|j| {
+                (j.figure.n > 1).then(|| format!("{} – {}", number(Some(j.figure.lo)), number(Some(j.figure.hi))))
+            }),
+            column("n", &|j| Some(j.figure.n.to_string())),
+            column("floor", &|j| j.figure.floor.map(|floor| number(Some(floor)))),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        // The names come first; what does not fit beside them goes, the last column before the first.
+        let names = all.iter().map(|judged| width(&judged.figure.label)).max().unwrap_or_default();
+        let taken = |table: &[(String, Vec<String>, u16)]| table.iter().map(|(.., wide)| wide + GAP).sum::<u16>();
+        while table.len() > 1 && taken(&table) + names.min(columns / 3).max(LABEL) > columns {
+            table.pop();
+        }
+        let label = names.min(columns.saturating_sub(taken(&table)));
+        let line = |name: &str, cell: &dyn Fn(usize) -> String| {
+            let mut out = fitted(name, label);
+            for (place, (.., wide)) in table.iter().enumerate() {
+                let cell = cell(place);
+                let blanks = usize::from(GAP + wide.saturating_sub(width(&cell)));
+                // Writing to a String never fails.
+                let _ = write!(out, "{:blanks$}{cell}", "");
+            }
+            out
+        };
+        self.rows.push((Role::Dim, line("", &|place| table[place].0.clone())));
+        for (row, judged) in all.iter().enumerate() {
+            let text = line(&judged.figure.label, &|place| table[place].1[row].clone());
+            self.rows.push((Role::Text, text));
+        }
+    }
+
+    fn references(&mut self, report: &Report, columns: u16) {
+        for judged in &report.results {
+            if let (Some(reference), Some(source)) = (judged.reference, &judged.reference_source) {
+                let (label, unit) = (&judged.figure.label, &judged.figure.unit);
+                let value = number(Some(reference));
+                self.say(Role::Dim, columns, format_args!("{label}: reference {value} {unit}, {source}"));
+            }
+        }
+    }
+
+    /// Where, when and under what circumstances.
+    fn place(&mut self, report: &Report, columns: u16) {
+        let seconds = report.ended_unix_ms.saturating_sub(report.started_unix_ms) as f64 / 1000.0;
+        let mut on = report.target.to_string();
+        if let Some(gpu) = report.target.gpus.first() {
+            let _ = write!(on, " ({})", gpu.name);
+        }
+        if !report.host.is_empty() {
+            let _ = write!(on, " of {}", report.host);
+        }
+        let began = utc(report.started_unix_ms);
+        self.say(Role::Dim, columns, format_args!("on {on}, {began}, took {seconds:.1} s, run {}", report.run));
+        let environment = &report.environment;
+        let mut with = format!("warptop {}", report.warptop);
+        if let Some(driver) = &environment.driver {
+            let _ = write!(with, ", driver {driver}");
+        }
+        for (name, value) in report.inputs.iter() {
+            let _ = write!(with, ", {name} {value}");
+        }
+        self.say(Role::Dim, columns, format_args!("with {with}"));
+        if report.duty_pct < 100 || !environment.company.is_empty() {
+            let company = if environment.company.is_empty() { "nobody" } else { &environment.company };
+            self.say(Role::Warn, columns, format_args!("{} % of the time, beside: {company}", report.duty_pct));
+        }
+    }
+
+    /// Adds a text over as many rows as it takes.
+    fn say(&mut self, role: Role, columns: u16, text: fmt::Arguments<'_>) {
+        let text = text.to_string();
+        wrap(&text, columns, |_, line| self.rows.push((role, line.to_owned())));
+    }
+}
+
+/// The text in exactly so many columns.
+fn fitted(text: &str, columns: u16) -> String {
+    if width(text) <= columns {
+        let blanks = usize::from(columns - width(text));
+        return format!("{text}{:blanks$}", "");
+    }
+    let mut out = String::new();
+    for c in text.chars() {
+        if width(&out) + 2 > columns {
+            break;
+        }
+        out.push(c);
+    }
+    out.push('…');
+    fitted(&out, columns.max(width(&out)))
+}
