@@ -12,13 +12,14 @@ use std::path::Path;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
-use warptop::app::View;
+use warptop::app::{App, Cost, Event, Origin, Seen, View};
 use warptop::engine::{self, Answers, Memory};
 use warptop::model::ceiling::CeilingOrigin;
-use warptop::model::{Batch, FactKey, Metric, SourceId, SourceState, Subject};
+use warptop::model::{Batch, Edge, FactKey, Mark, Metric, SourceId, SourceState, Subject};
 use warptop::store::{Data, Retention, Store};
 use warptop::ui::pane::{Context, Pane, PaneSpec};
 use warptop::ui::panes::PANES;
+use warptop::ui::screen::Screen;
 use warptop::ui::theme::{Charset, Depth, Theme};
 
 const SIZES: [(u16, u16); 8] = [(0, 0), (1, 1), (20, 5), (40, 10), (80, 24), (200, 60), (3, 40), (120, 2)];
@@ -192,6 +193,34 @@ fn looks_when_an_exporter_gives_the_activity() {
         let name = format!("{}-dcgm", spec.id);
         insta::assert_snapshot!(name, common::render::snapshot(spec, &store, Theme::FULL, (118, 10)));
     }
+}
+
+/// The screen, in which panes are shaded: every pane on the time axis shows that a probe ran, and which.
+#[test]
+fn a_run_of_a_probe_is_marked_on_every_time_axis() {
+    let store = common::full(1);
+    for (ago, edge) in [(40_000, Edge::Start(60_000)), (20_000, Edge::End("done".into()))] {
+        let mut batch = Batch::new(SourceId::Probe, common::END - ago, Batch::FOREVER);
+        batch.marks.push(Mark { subject: Subject::Gpu(0), probe: "hbm".into(), run: "r".into(), edge });
+        store.push(&batch);
+    }
+    let data = store.read();
+    let mut on_time = Vec::new();
+    for (focus, spec) in PANES.iter().enumerate() {
+        let mut app = App::new(Origin::Live, common::END, PANES.len());
+        (app.focus, app.zoomed) = (focus, true);
+        app.update(Event::Tick(common::END, Seen::of(&data, false)));
+        let area = Rect::new(0, 0, 118, 40);
+        let (mut screen, mut buf) = (Screen::new(Theme::FULL, PANES), Buffer::empty(area));
+        screen.prepare(&data, &app, area, Cost::default(), &[]);
+        screen.draw(&mut buf, &app);
+        let text = common::render::text(&buf);
+        if text.contains("−60 s ─") {
+            on_time.push(spec.id);
+            assert!(text.contains('━') && text.contains("hbm"), "{}:\n{text}", spec.id);
+        }
+    }
+    assert_eq!(on_time, ["sm_dram", "latency", "clocks", "queue_kv", "kv"]);
 }
 
 #[test]

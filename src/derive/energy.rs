@@ -130,7 +130,10 @@ pub fn energy(data: &Data, engine: u8, window: Window) -> Result<Energy, NoEnerg
 }
 
 /// The GPUs on which the engine's processes hold memory at `at`, and how many other processes do.
-fn gpus(data: &Data, engine: u8, at: Time) -> Result<(GpuSet, u32), NoEnergy> {
+///
+/// # Errors
+/// Why that is not known.
+pub fn gpus(data: &Data, engine: u8, at: Time) -> Result<(GpuSet, u32), NoEnergy> {
     let fact = |key| data.fact(Subject::Engine(engine), key, at).unwrap_or_default();
     let pids = fact(FactKey::Pids);
     if pids.is_empty() {

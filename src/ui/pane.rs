@@ -7,6 +7,7 @@ use crate::app::View;
 use crate::probe::board::Board;
 use crate::store::Data;
 
+use super::shade::Of;
 use super::theme::Theme;
 
 /// Everything a pane may look at besides the store.
@@ -48,6 +49,11 @@ pub trait Pane {
     /// The rows of its plots inside `area`, the time axis as the last one: where the runs of probes are shaded.
     fn timeline(&self, _area: Rect) -> Rect {
         Rect::ZERO
+    }
+
+    /// What the figures on its time axis are of.
+    fn of(&self) -> Of {
+        Of::Gpu
     }
 
     /// The last line that may be the first of what it shows in pages; `None` while it shows none.

@@ -112,7 +112,7 @@ impl Screen {
             chrome::draw_frame(buf, slot, theme, self.specs[slot.pane].tab, pane.title(), focused);
             let context = Context { view: &app.view, theme: &self.theme, focused };
             pane.draw(slot.inside, buf, &context);
-            self.shade.draw(buf, pane.timeline(slot.inside), theme);
+            self.shade.draw(buf, pane.timeline(slot.inside), theme, pane.of());
         }
     }
 }

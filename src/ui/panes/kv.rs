@@ -21,6 +21,7 @@ use crate::derive::kv::{Basis, Buffers, Kv, kv};
 use crate::model::{FactKey, Metric, Reading, Subject, Unit};
 use crate::store::{Bin, Data};
 use crate::ui::pane::{Context, Pane, PaneSpec};
+use crate::ui::shade::Of;
 use crate::ui::text::put;
 use crate::ui::theme::{Role, Theme};
 use crate::ui::units::{Bytes, FinePercent, Percent};
@@ -93,6 +94,10 @@ impl Pane for KvMemory {
         let rows = axes.plot.height + axes.time.height;
         let drawn = self.held.iter().any(|bin| bin.mean().is_some());
         if drawn { Rect { y: axes.plot.y, height: rows, ..area } } else { Rect::ZERO }
+    }
+
+    fn of(&self) -> Of {
+        Of::Engine
     }
 
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {

@@ -18,6 +18,7 @@ use crate::derive::quantile::{Quantile, quantile};
 use crate::model::{Metric, Reading, Subject, Time, Why};
 use crate::store::{Data, HistogramWindow};
 use crate::ui::pane::{Context, Pane, PaneSpec};
+use crate::ui::shade::Of;
 use crate::ui::text::put;
 use crate::ui::theme::{Role, Theme};
 use crate::ui::units::{Seconds, Span};
@@ -159,6 +160,10 @@ impl Pane for Latency {
         let axes = parts(area).axes;
         let rows = Rect { y: axes.plot.y, height: axes.plot.height + axes.time.height, ..area };
         if self.grid.edges().is_empty() { Rect::ZERO } else { rows }
+    }
+
+    fn of(&self) -> Of {
+        Of::Engine
     }
 
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {

@@ -19,6 +19,7 @@ use crate::derive::queue::{Drain, Lora, Queue, lora, queue};
 use crate::model::{FactKey, Metric, Reading, Subject, Unit, Why};
 use crate::store::{Bin, Data, Window};
 use crate::ui::pane::{Context, Pane, PaneSpec};
+use crate::ui::shade::Of;
 use crate::ui::text::put;
 use crate::ui::theme::{Role, Theme};
 use crate::ui::units::{FinePercent, Percent, Whole};
@@ -175,6 +176,10 @@ impl Pane for QueueKv {
         let rows = parts.axes.plot.height + parts.preempted.plot.height + parts.axes.time.height;
         let drawn = self.running.iter().chain(&self.waiting).any(|bin| bin.mean().is_some());
         if drawn { Rect { y: parts.axes.plot.y, height: rows, ..area } } else { Rect::ZERO }
+    }
+
+    fn of(&self) -> Of {
+        Of::Engine
     }
 
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
