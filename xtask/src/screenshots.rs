@@ -1,7 +1,7 @@
 //! `screenshots`: the pictures in `screenshots/`, drawn from a recording at fixed moments and sizes.
 //!
 //! The SVGs depend on the code and the recording only, so they can be compared; the PNGs are made of
-//! them. Every pane in the table of panes gets a picture.
+//! them. Every pane in the table of panes gets a picture; that of the probes shows the reports of `docs/evidence`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,9 +9,12 @@ use std::path::{Path, PathBuf};
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use warptop::app::{App, Cost, Event, Origin, Seen};
+use warptop::app::{App, Cost, Event, Origin, Seen, View};
 use warptop::export::svg::svg;
-use warptop::model::Time;
+use warptop::model::{Batch, FactKey, SourceId, SourceState, Subject, Time};
+use warptop::probe::board::Board;
+use warptop::probe::report::Report;
+use warptop::probe::{Probe, listed};
 use warptop::recording::Reader;
 use warptop::sampler::replay;
 use warptop::store::{Data, Retention, Store};
@@ -30,8 +33,14 @@ pub(crate) const USAGE: &str =
 
 const RECORDING: &str = "assets/recordings/h200-vllm-0.25.1.jsonl.gz";
 const DIR: &str = "screenshots";
+/// Reports of probes that ran on real machines.
+const REPORTS: &str = "docs/evidence/probes";
+/// How long after the newest of them their picture is, ms.
+const LATER: u64 = 300_000;
 /// Size of a pane's picture, frame included.
 const PANE: (u16, u16) = (96, 18);
+/// The same for the pane of probes: a list and a report.
+const PROBES: (u16, u16) = (110, 40);
 /// The same for a pane that is a row for each GPU.
 const STRIP: (u16, u16) = (120, 5);
 /// Seconds into the recording: 600 clients, a queue, preemptions, the power cap.
@@ -60,7 +69,11 @@ fn shots() -> Vec<Shot> {
     ];
     for pane in PANES {
         let name = format!("pane-{}", pane.id.replace('_', "-"));
-        let size = if pane.id == "gpu_strip" { STRIP } else { PANE };
+        let size = match pane.id {
+            "gpu_strip" => STRIP,
+            "probes" => PROBES,
+            _ => PANE,
+        };
         shots.push(Shot { name, pane: Some(pane), size, theme: Theme::FULL, at_s: OVERLOAD });
     }
     shots
@@ -87,7 +100,47 @@ fn pictures() -> Result<BTreeMap<String, String>, String> {
     let store = Store::new(Retention::HOUR);
     replay::load(&mut reader, &store, None).ok_or_else(|| format!("{} holds nothing", path.display()))?;
     let data = store.read();
-    Ok(shots().iter().map(|shot| (format!("{}.svg", shot.name), svg(&draw(&data, shot)))).collect())
+    let reports = reports()?;
+    let drawn = |shot: &Shot| match shot.pane {
+        Some(spec) if spec.id == "probes" && !reports.is_empty() => probes(spec, shot, &reports),
+        _ => draw(&data, shot),
+    };
+    Ok(shots().iter().map(|shot| (format!("{}.svg", shot.name), svg(&drawn(shot)))).collect())
+}
+
+/// Every report that is kept with the project.
+fn reports() -> Result<Vec<Report>, String> {
+    let mut paths: Vec<_> =
+        fs::read_dir(root().join(REPORTS)).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
+    paths.sort();
+    let read = |path: &PathBuf| {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = fs::read(path).map_err(|error| failed(&error))?;
+        serde_json::from_slice(&text).map_err(|error| failed(&error))
+    };
+    paths.iter().map(read).collect()
+}
+
+/// The pane of probes on the machine that these reports are of, a few minutes after the last of them.
+fn probes(spec: &PaneSpec, shot: &Shot, reports: &[Report]) -> Buffer {
+    let mut board = Board::default();
+    board.remember(reports.iter());
+    let now = Time(reports.iter().map(|report| report.ended_unix_ms).max().unwrap_or_default() + LATER);
+    let store = Store::new(Retention::HOUR);
+    let mut batch = Batch::new(SourceId::Nvml, now - LATER, Batch::FOREVER);
+    batch.state = Some(SourceState::Ok);
+    // The GPU that most of them ran on: as the only one, it is the chosen one.
+    let gpus: Vec<_> = reports.iter().filter_map(|report| report.target.gpus.first()).collect();
+    let times = |uuid: &str| gpus.iter().filter(|gpu| gpu.uuid == uuid).count();
+    if let Some(gpu) = gpus.iter().max_by_key(|gpu| (times(&gpu.uuid), &gpu.uuid)) {
+        batch.fact(Subject::Gpu(0), FactKey::Name, &gpu.name);
+        batch.fact(Subject::Gpu(0), FactKey::Uuid, &gpu.uuid);
+    }
+    store.push(&batch);
+    let reported = |probe: &Probe| reports.iter().any(|report| report.probe == probe.spec.id);
+    let probe = listed().position(reported).unwrap_or_default();
+    framed(spec, shot, &store.read(), &View { probe, ..View::new(now) }, Some(&board))
 }
 
 /// The app, looking at the shot's moment of a recording that plays.
@@ -111,9 +164,17 @@ fn draw(data: &Data, shot: &Shot) -> Buffer {
         screen.draw(&mut buf, &app);
         return buf;
     };
+    framed(spec, shot, data, &app.view, None)
+}
+
+/// A pane in its frame.
+fn framed(spec: &PaneSpec, shot: &Shot, data: &Data, view: &View, board: Option<&Board>) -> Buffer {
+    let area = Rect::new(0, 0, shot.size.0, shot.size.1);
+    let mut buf = Buffer::empty(area);
     let inside = Rect::new(1, 1, area.width.saturating_sub(2), area.height.saturating_sub(2));
-    let context = Context { view: &app.view, theme: &shot.theme, focused: false };
+    let context = Context { view, theme: &shot.theme, focused: board.is_some() };
     let mut pane = (spec.new)();
+    pane.probes(board);
     pane.prepare(data, &context, inside);
     let slot = Slot { pane: 0, area, inside };
     chrome::draw_frame(&mut buf, &slot, shot.theme, spec.tab, pane.title(), false);
