@@ -46,7 +46,7 @@ mod tests {
         report.inputs = Params::of(&crate::probe::find(PROBE).unwrap().spec);
         for (id, value) in [("read", 4410.0), ("copy", 4290.0), ("read_4mib", 9000.0)] {
             let figure = Figure::median(id, id, "GB/s", Better::Higher, &[value; 3]).unwrap();
-            report.results.push(crate::probe::report::Judged::new(figure, PROBE, &report.target, None));
+            report.results.push(crate::probe::report::Judged::new(figure, PROBE, &report.target, None, None));
         }
         report
     }
