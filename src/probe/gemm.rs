@@ -11,7 +11,7 @@ pub(in crate::probe) mod format;
 use std::time::Duration;
 
 use super::cuda::{Gpu, with_context};
-use super::plan::{Plan, Series};
+use super::plan::Plan;
 use super::{
     Better, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target, reference,
 };
@@ -22,7 +22,7 @@ pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
 
 const SPEC: ProbeSpec = ProbeSpec {
     id: "gemm",
-    key: 'g',
+    key: 't',
     name: "matrix products",
     help: "Rate of dense matrix products on the tensor cores (bf16, fp16, TF32, fp8): what prefill is bound by.",
     needs: Needs::Gpu,
@@ -35,14 +35,14 @@ const SPEC: ProbeSpec = ProbeSpec {
             kind: Kind::Choice { default: "all", of: &["all", "bf16", "fp16", "tf32", "fp8"] },
         },
         Param {
-            name: "seconds",
-            help: "time for each format, s; longer than some tenths and the power limit is part of the figure",
-            kind: Kind::Number { default: 0.2, least: 0.02, most: 60.0 },
+            name: "bursts",
+            help: "bursts for each format, of 20 ms each",
+            kind: Kind::Number { default: 7.0, least: 3.0, most: 1_000.0 },
         },
         Param {
             name: "pause",
-            help: "rest before each format, s, for the GPU to cool",
-            kind: Kind::Number { default: 1.0, least: 0.0, most: 60.0 },
+            help: "rest before each burst, s, for the GPU to cool and its power limit to let go",
+            kind: Kind::Number { default: 0.5, least: 0.0, most: 60.0 },
         },
     ],
     cost,
@@ -50,6 +50,11 @@ const SPEC: ProbeSpec = ProbeSpec {
     headline: "bf16",
     hidden: false,
 };
+
+/// How long a burst is, µs. On an H200 at its power limit clocks begin to fall after some 35 ms.
+const BURST_US: f64 = 20_000.0;
+/// Products before a burst that do not count.
+const WARM_UP: u32 = 3;
 
 /// Side of the matrices, for this probe and for `soak`.
 pub(super) const SIZE: Param = Param {
@@ -73,7 +78,7 @@ fn formats(params: &Params) -> impl Iterator<Item = Format> {
 
 fn cost(params: &Params, _: &Target) -> Cost {
     let n = params.number("n") as u64;
-    let each = params.number("seconds") * 1.2 + params.number("pause") + 1.0;
+    let each = params.number("bursts") * (params.number("pause") + BURST_US / 1e6 * 1.2) + 1.0;
     Cost {
         // The driver starts, the library loads, and each format is checked.
         seconds: 4.0 + formats(params).count() as f64 * each,
@@ -93,7 +98,8 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
     let mut outcome = Outcome { facts: gpu.facts()?, ..Outcome::default() };
     outcome.facts.insert("matrix products by".to_owned(), engine.words());
     let capability = gpu.capability()?;
-    let mut plan = Plan::new(formats(params).count() * (1 + pauses(params)), params.number("seconds"));
+    let bursts = params.number("bursts") as usize;
+    let mut plan = Plan::new(formats(params).count() * bursts, params.number("pause") + BURST_US / 1e6);
     for format in formats(params) {
         let bench = match engine.lacks(format, capability) {
             None => Bench::fitting(link, &gpu, &engine, format, params.number("n") as u64),
@@ -103,7 +109,7 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
             // What is missing is one format; the others are measured.
             Err(Failure::Unavailable(why)) => {
                 outcome.notes.push(format!("{}: not measured: {why}", format.label()));
-                (0..=pauses(params)).for_each(|_| plan.step());
+                (0..bursts).for_each(|_| plan.step());
                 continue;
             }
             bench => bench?,
@@ -125,16 +131,22 @@ fn measure(
     mut bench: Bench<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
-    let products = bench.products_in_a_pass()?;
-    pause(link, plan, params)?;
-    let operations = bench.operations();
-    let series = Series { id: format.name(), unit: "TFLOP/s", what: format.label() };
-    let rates = plan.repeat(link, series, || {
+    let products = bench.products_in(BURST_US)?;
+    let mut rates = Vec::new();
+    while rates.len() < params.number("bursts") as usize {
+        plan.tell(link, 0.0, format.label())?;
+        pause(link, params.number("pause"))?;
+        // The first products bring the clocks up.
+        let warm_up = bench.pass(WARM_UP)?;
         let us = bench.pass(products)?;
-        Ok((operations * f64::from(products) / us / 1e6, us))
-    })?;
+        let rate = bench.operations() * f64::from(products) / us / 1e6;
+        rates.push(rate);
+        link.sample(format.name(), "TFLOP/s", rate)?;
+        plan.step();
+        link.rest((warm_up + us) as u64)?;
+    }
     let figure = Figure::median(format.name(), format.label(), "TFLOP/s", Better::Higher, &rates);
-    let figure = figure.map(|figure| figure.by(&bench.method()));
+    let figure = figure.map(|figure| figure.by(&format!("{}; bursts of {products}", bench.method())));
     let time = figure.as_ref().map(|figure| time(gpu, format, bench.n(), figure));
     outcome.figures.extend(figure);
     outcome.figures.extend(time);
@@ -147,23 +159,12 @@ fn measure(
     Ok(())
 }
 
-/// Steps of the plan that the rest before a format takes.
-fn pauses(params: &Params) -> usize {
-    (params.number("pause") / params.number("seconds")).ceil() as usize
-}
-
 /// Lets the GPU cool.
-fn pause(link: &mut Link, plan: &mut Plan, params: &Params) -> Result<(), Failure> {
-    let steps = pauses(params);
-    for _ in 0..steps {
-        plan.tell(link, 0.0, "letting the GPU cool")?;
-        let began = link.micros();
-        let us = (params.number("pause") / steps as f64 * 1e6) as u64;
-        while link.micros().saturating_sub(began) < us {
-            link.check()?;
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        plan.step();
+fn pause(link: &Link, seconds: f64) -> Result<(), Failure> {
+    let (began, us) = (link.micros(), (seconds * 1e6) as u64);
+    while link.micros().saturating_sub(began) < us {
+        link.check()?;
+        std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }

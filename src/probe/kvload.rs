@@ -21,7 +21,7 @@ pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
 
 const SPEC: ProbeSpec = ProbeSpec {
     id: "kvload",
-    key: 'k',
+    key: 'v',
     name: "KV load",
     help: "Loading KV blocks from host memory to the GPU: latency against bandwidth, how long blocks of 128 KiB to 1 GiB \
            ought to take and do take, and how large a block has to be for the link to be used.",

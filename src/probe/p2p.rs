@@ -28,7 +28,7 @@ pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
 
 const SPEC: ProbeSpec = ProbeSpec {
     id: "p2p",
-    key: '2',
+    key: 'w',
     name: "GPU to GPU",
     help: "Bandwidth and latency between every two GPUs, NVLink or PCIe, the best order for a ring, and NCCL's all-reduce. \
            What tensor parallelism waits for.",

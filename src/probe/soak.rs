@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::cuda::{Event, Gpu, with_context};
-use super::gemm::bench::{Bench, Engine, bytes};
+use super::gemm::bench::{Bench, Engine, PASS_US, bytes};
 use super::gemm::format::Format;
 use super::gemm::{LIBRARY, SIZE};
 use super::report::timeline::{LOAD, ONSET, REST};
@@ -51,6 +51,8 @@ const SPEC: ProbeSpec = ProbeSpec {
 const FORMAT: Format = Format::Bf16;
 /// How long a rate is measured for one point, s.
 const POINT_S: f64 = 0.05;
+/// So long each pass is a point of its own, s: the power limit takes hold within milliseconds.
+const FINE_S: f64 = 0.2;
 /// How often a rate is said and a product is compared, s.
 const SAMPLE_S: f64 = 1.0;
 /// Passes of up to 5 ms that the device has before it when it is its own.
@@ -153,7 +155,7 @@ impl Done {
 
 /// Keeps the tensor cores busy for `seconds`.
 fn load(link: &mut Link, gpu: &Gpu, bench: &mut Bench<'_>, seconds: f64, cool_s: f64) -> Result<Load, Failure> {
-    let products = bench.products_in_a_pass()?;
+    let products = bench.products_in(PASS_US)?;
     let operations = bench.operations() * f64::from(products);
     // Beside others it rests after each pass, which then cannot be ahead of itself.
     let ahead = if link.duty() < 1.0 { 0 } else { AHEAD };
@@ -174,7 +176,7 @@ fn load(link: &mut Link, gpu: &Gpu, bench: &mut Bench<'_>, seconds: f64, cool_s:
             done.operations += operations;
             done.us += us;
         }
-        if now_s - point.since_s >= POINT_S {
+        if now_s - point.since_s >= POINT_S || now_s < FINE_S {
             out.points.push(Point { at: point.since_s, rate: point.tflops() });
             point = Done { since_s: now_s, ..Done::default() };
         }
@@ -224,10 +226,10 @@ fn figures(outcome: &mut Outcome, load: &Load, method: &str) -> Option<f64> {
     };
     let rate = |id: &str, label: &str, values: &[f64], when: &str| {
         let figure = Figure::median(id, label, "TFLOP/s", Better::Higher, values);
-        figure.map(|figure| figure.by(&format!("{when}, each over {:.0} ms; {method}", POINT_S * 1e3)))
+        figure.map(|figure| figure.by(&format!("{when}; {method}")))
     };
     outcome.figures.extend(rate(FORMAT.name(), "bf16, sustained", &in_the_end, "the last third of the time"));
-    outcome.figures.extend(rate("first", "bf16, at first", &at_first, &format!("the first {FIRST_S} s")));
+    outcome.figures.extend(rate("first", "bf16, at first", &at_first, &format!("the first {:.0} ms", FIRST_S * 1e3)));
     outcome.figures.extend(neither("loss", "Loss", "%", loss(before, after), "of the first rate".to_owned()));
     let fall = FALL * 100.0;
     match fell {
@@ -235,7 +237,9 @@ fn figures(outcome: &mut Outcome, load: &Load, method: &str) -> Option<f64> {
             let how = format!("after the load began the rate had fallen by more than {fall:.0} % for good");
             outcome.figures.extend(neither("onset", "Onset", "s", at, how));
         }
-        None => outcome.notes.push(format!("no onset: the rate stayed within {fall:.0} % of the first {FIRST_S} s")),
+        None => outcome
+            .notes
+            .push(format!("no onset: the rate stayed within {fall:.0} % of the first {:.0} ms", FIRST_S * 1e3)),
     }
     if still_falls(&load.points) {
         outcome.notes.push("the rate still fell in the end: load it for longer".to_owned());

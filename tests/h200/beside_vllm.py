@@ -169,7 +169,7 @@ async def main():
     parser.add_argument("--settle", type=float, default=5)
     parser.add_argument("--pause", type=float, default=3, help="between phases, not counted")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--probes", default="hbm,gemm,pcie")
+    parser.add_argument("--probes", default="hbm,soak,pcie")
     parser.add_argument("--duty", default="10,100")
     parser.add_argument("--more", type=json.loads, default={}, help='arguments of probes: {"hbm": ["--seconds", "40"]}')
     args = parser.parse_args()

@@ -15,7 +15,7 @@ nvidia-smi dmon -s pucm -d 1 -o DT >"$out/dmon.txt" 2>&1 &
 dmon=$!
 # Long enough that one kernel lasts through a phase.
 python3 "$here/beside_vllm.py" "$warptop" "$out" \
-  --more '{"hbm": ["--seconds", "60"], "gemm": ["--seconds", "60"], "pcie": ["--seconds", "60"]}' "$@" 2>&1 | tee "$out/beside.log"
+  --more '{"hbm": ["--seconds", "60"], "soak": ["--minutes", "1"], "pcie": ["--seconds", "60"]}' "$@" 2>&1 | tee "$out/beside.log"
 kill $dmon
 tar -C "$out" -czf "$out/reports.tar.gz" state && rm -rf "$out/state"
 ls -la "$out"

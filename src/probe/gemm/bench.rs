@@ -11,7 +11,7 @@ use crate::probe::{Check, Failure, Link};
 /// Longest that a product may take, µs; 5 ms are allowed.
 const LONGEST_US: f64 = 4_500.0;
 /// Longest that the work between two looks at the clock may take, µs.
-const PASS_US: f64 = 5_000.0;
+pub(in crate::probe) const PASS_US: f64 = 5_000.0;
 /// Sizes that are tried, the smallest first; each is a multiple of what the own kernel works in.
 const SIZES: [u64; 8] = [256, 1_024, 2_048, 4_096, 6_144, 8_192, 12_288, 16_384];
 /// Side of the tiles of the own kernel.
@@ -206,9 +206,9 @@ impl<'a> Bench<'a> {
         2.0 * (self.n * self.n * self.n) as f64
     }
 
-    /// Products that take about [`PASS_US`] together, one at least.
-    pub(in crate::probe) fn products_in_a_pass(&mut self) -> Result<u32, Failure> {
-        Ok(((PASS_US / self.fastest(3)?.max(1.0)) as u32).clamp(1, 500))
+    /// Products that take about so long together, µs; one at least.
+    pub(in crate::probe) fn products_in(&mut self, us: f64) -> Result<u32, Failure> {
+        Ok(((us / self.fastest(3)?.max(1.0)) as u32).clamp(1, 5_000))
     }
 
     /// Gives one product to the stream, of the operands whose turn it is.

@@ -4,8 +4,8 @@
 
 /// Share of the first rate that has to be lost for a fall.
 pub(super) const FALL: f64 = 0.03;
-/// How long the first rate is measured, s: power limits take hold within some tenths of a second.
-pub(super) const FIRST_S: f64 = 0.3;
+/// How long the first rate is measured, s: on an H200 the power limit takes hold after some 35 ms.
+pub(super) const FIRST_S: f64 = 0.025;
 /// Share of the time at the end that the sustained rate is from.
 const LAST: f64 = 1.0 / 3.0;
 /// Points to both sides that a point is smoothed with.
