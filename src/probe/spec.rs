@@ -38,12 +38,13 @@ pub struct Lack {
     gpus: usize,
 }
 
+/// "needs 2 GPUs"; with `#` also how many there are.
 impl fmt::Display for Lack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.least, self.gpus) {
             (1, _) => f.write_str("needs a GPU"),
-            (least, 0) => write!(f, "needs {least} GPUs"),
-            (least, gpus) => write!(f, "needs {least} GPUs, {gpus} here"),
+            (least, gpus) if gpus > 0 && f.alternate() => write!(f, "needs {least} GPUs, {gpus} here"),
+            (least, _) => write!(f, "needs {least} GPUs"),
         }
     }
 }
@@ -372,7 +373,8 @@ mod tests {
         let words = |needs: Needs, gpus| needs.lacks(gpus).map(|lack| lack.to_string());
         assert_eq!([words(Needs::Host, 0), words(Needs::Gpu, 1), words(Needs::Gpus(2), 8)], [None, None, None]);
         assert_eq!(words(Needs::Gpu, 0).unwrap(), "needs a GPU");
-        assert_eq!(words(Needs::Gpus(2), 1).unwrap(), "needs 2 GPUs, 1 here");
+        assert_eq!(words(Needs::Gpus(2), 1).unwrap(), "needs 2 GPUs");
+        assert_eq!(format!("{:#}", Needs::Gpus(2).lacks(1).unwrap()), "needs 2 GPUs, 1 here");
     }
 
     #[test]

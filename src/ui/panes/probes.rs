@@ -36,6 +36,8 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
 
 /// Why none can be run.
 const RECORDED: &str = "probes run on the machine itself, not on a recording";
+/// Width from which the title has room for that.
+const WITH_TITLE: u16 = 66;
 /// Least rows of a report below the list.
 const BELOW: u16 = 4;
 
@@ -120,13 +122,12 @@ impl Pane for Probes {
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
         let theme = *context.theme;
         let parts = self.divide(area);
-        let words = if self.here { self.text.as_str() } else { RECORDED };
+        let words = self.words(area);
         put_wrapped(buf, parts.text, theme.style(if self.here { Role::Warn } else { Role::Dim }), words);
         put(buf, parts.keys, (0, 0), theme.style(Role::Accent), format_args!("{}", self.keys));
-        // The chosen line is among those that there is room for.
-        let room = usize::from(parts.list.height);
-        let first = (self.chosen + 1).saturating_sub(room).min(self.lines.len().saturating_sub(room));
-        for (y, (place, line)) in (0..parts.list.height).zip(self.lines.iter().enumerate().skip(first)) {
+        for y in 0..parts.list.height.min(u16::try_from(self.lines.len()).unwrap_or(u16::MAX)) {
+            let place = self.place(usize::from(y), usize::from(parts.list.height));
+            let Some(line) = self.lines.get(place) else { continue };
             let row = Rect { y: parts.list.y + y, height: 1, ..parts.list };
             line.draw(buf, row, theme, self.indent, context.focused && place == self.chosen);
         }
@@ -140,6 +141,30 @@ fn chosen(place: usize) -> Option<&'static ProbeSpec> {
 }
 
 impl Probes {
+    /// Which line stands in row `y` of a list of `rows` rows: the chosen one and the one that runs are among them.
+    fn place(&self, y: usize, rows: usize) -> usize {
+        let runs = self.lines.iter().position(|line| line.progress.is_some()).unwrap_or(self.chosen);
+        let (upper, lower) = (self.chosen.min(runs), self.chosen.max(runs));
+        let to =
+            |place: usize, rows: usize| (place + 1).saturating_sub(rows).min(self.lines.len().saturating_sub(rows));
+        match lower - upper < rows {
+            true => to(lower, rows) + y,
+            // Too far apart: one of them, and the other in the last row or alone.
+            false if rows < 2 => self.chosen,
+            false if y + 1 == rows => lower,
+            false => to(upper, rows - 1) + y,
+        }
+    }
+
+    /// What there is to read above the list. Why nothing can be run says the title, where that has room for it.
+    fn words(&self, area: Rect) -> &str {
+        match (self.here, area.width < WITH_TITLE) {
+            (true, _) => &self.text,
+            (false, true) => RECORDED,
+            (false, false) => "",
+        }
+    }
+
     /// Divides the pane: words and keys have what they need, then the list, then the report. An open report leaves
     /// the list one line.
     fn divide(&self, area: Rect) -> Parts {
@@ -151,8 +176,7 @@ impl Probes {
             part
         };
         let keys = u16::from(!self.keys.is_empty());
-        let words = if self.here { self.text.as_str() } else { RECORDED };
-        let text = cut(wrapped_rows(words, area.width).min(area.height.saturating_sub(keys)));
+        let text = cut(wrapped_rows(self.words(area), area.width).min(area.height.saturating_sub(keys)));
         let keys = cut(keys);
         let left = area.height - text.height - keys.height;
         let all = u16::try_from(self.lines.len()).unwrap_or(u16::MAX);

@@ -12,10 +12,11 @@ use crate::model::{FactKey, Reading, SourceId, SourceState, Subject, Time};
 use crate::probe::board::{Last, Row as ProbeRow};
 use crate::probe::life::State;
 use crate::probe::report::{Ending, Level};
+use crate::probe::spec::Lack;
 use crate::probe::{Needs, ProbeSpec, ceiling};
 use crate::store::{Data, Run, Window};
 use crate::ui::pane::Context;
-use crate::ui::text::put;
+use crate::ui::text::{columns, put};
 use crate::ui::theme::{Role, Theme};
 use crate::ui::units::{BytesPerSecond, Number, Percent, Span, pad};
 use crate::ui::widgets::meter;
@@ -41,8 +42,10 @@ pub(super) struct Line {
     pub(super) age_ms: u64,
     /// What is going on, in a word or two; empty while nothing is.
     state: String,
-    /// Why it cannot run here; empty where it can.
-    pub(super) lacks: String,
+    /// Too few GPUs to run here.
+    lacks: Option<Lack>,
+    /// Why there are none.
+    no_gpu: String,
     /// Whether this is a recording, where nothing can be asked for.
     recorded: bool,
     /// On a recording: how long ago it ran, for how long, and how that ended.
@@ -60,7 +63,7 @@ impl Line {
             .clone_from(&row.last_on(view.gpu, data.fact(Subject::Gpu(view.gpu), FactKey::Uuid, view.end)).cloned());
         self.age_ms = self.last.as_ref().map_or(u64::MAX, |last| view.end.since(last.at));
         (self.progress, self.ran, self.known, self.recorded) = (None, None, None, false);
-        lacks(spec, data, view.end, &mut self.lacks);
+        self.lacks = lacks(spec, data, view.end, &mut self.no_gpu);
         self.state.clear();
         match row.life.state() {
             State::Idle | State::Done(_) => {}
@@ -84,7 +87,7 @@ impl Line {
         (self.key, self.name) = (spec.key, spec.name);
         (self.progress, self.last, self.age_ms, self.recorded) = (None, None, u64::MAX, true);
         self.state.clear();
-        self.lacks.clear();
+        self.lacks = None;
         self.ran = None;
         let subject = if spec.needs == Needs::Host { Subject::Host } else { Subject::Gpu(view.gpu) };
         let all = Window { start: Time(0), end: view.end };
@@ -106,7 +109,7 @@ impl Line {
     /// Draws it, the name `indent` columns wide, with a mark where it is the chosen one.
     pub(super) fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme, indent: u16, chosen: bool) {
         let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-        let here = self.lacks.is_empty() && !self.recorded || self.progress.is_some();
+        let here = self.lacks.is_none() && !self.recorded || self.progress.is_some();
         if chosen {
             let mark = if theme.unicode() { '▸' } else { '>' };
             put(buf, area, (0, 0), theme.style(Role::Accent), format_args!("{mark}"));
@@ -131,8 +134,15 @@ impl Line {
             self.draw_known(row.gap(2), theme);
         } else if self.known.is_some() {
             self.draw_known(&mut row, theme);
-        } else if !self.lacks.is_empty() && self.state.is_empty() {
-            row.part(&[(dim, format_args!("{}", self.lacks))]);
+        } else if let (Some(lack), true) = (self.lacks, self.state.is_empty()) {
+            if columns(format_args!("{lack:#}")) <= right.width {
+                row.part(&[(dim, format_args!("{lack:#}"))]);
+            } else {
+                row.part(&[(dim, format_args!("{lack}"))]);
+            }
+            if !self.no_gpu.is_empty() {
+                row.part(&[(dim, format_args!(": {}", self.no_gpu))]);
+            }
         } else if let Some(last) = &self.last {
             self.draw_last(&mut row, area.width >= WIDE, last, theme);
         } else {
@@ -153,10 +163,14 @@ impl Line {
     fn draw_last(&self, row: &mut Row<'_>, wide: bool, last: &Last, theme: Theme) {
         let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
         let style = theme.style(role(last.level));
-        if last.headline.is_none() && self.state.is_empty() {
+        if last.headline.is_none() {
             let (how, age, why) = (Result(last), Span(self.age_ms), &last.summary);
             row.part(&[(text, format_args!("{how}")), (dim, format_args!(" {age} ago"))]);
-            row.part(&[(dim, format_args!(": {why}"))]);
+            if self.state.is_empty() {
+                row.part(&[(dim, format_args!(": {why}"))]);
+            } else {
+                row.gap(1).part(&[(text, format_args!("{}", self.state))]);
+            }
             return;
         }
         row.part(&[(text, format_args!("{:>10}", Result(last)))]);
@@ -192,19 +206,16 @@ fn how(run: &Run, over: bool) -> &str {
     }
 }
 
-/// Why a probe cannot run here, if so: replaces `out`. Before the driver has said anything, nothing is known.
-fn lacks(spec: &ProbeSpec, data: &Data, now: Time, out: &mut String) {
-    out.clear();
-    let state = data.source(SourceId::Nvml).map(|source| source.state_at(now));
-    let (Some(lack), Some(state)) = (spec.needs.lacks(data.gpus().count()), state) else { return };
-    if *state == SourceState::Starting {
-        return;
+/// Whether there are too few GPUs for a probe, and why there are none. Before the driver has said anything, nothing
+/// is known.
+fn lacks(spec: &ProbeSpec, data: &Data, now: Time, no_gpu: &mut String) -> Option<Lack> {
+    no_gpu.clear();
+    let state = data.source(SourceId::Nvml).map(|source| source.state_at(now))?;
+    let lack = spec.needs.lacks(data.gpus().count()).filter(|_| *state != SourceState::Starting)?;
+    if data.gpus().next().is_none() {
+        no_gpu.push_str(state.why());
     }
-    // Writing to a String never fails.
-    let _ = write!(out, "{lack}");
-    if data.gpus().next().is_none() && !state.why().is_empty() {
-        let _ = write!(out, ": {}", state.why());
-    }
+    Some(lack)
 }
 
 /// The colour of a level.

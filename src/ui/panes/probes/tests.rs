@@ -259,3 +259,22 @@ fn any_size_is_drawn() {
         }
     }
 }
+
+#[test]
+fn a_short_list_shows_the_chosen_probe_and_the_one_that_runs() {
+    let line = |place: usize, runs: usize| {
+        let mut line = Line::default();
+        line.progress = (place == runs).then_some((0.5, None));
+        line
+    };
+    let shown = |chosen, runs, rows: usize| {
+        let pane = Probes { chosen, lines: (0..10).map(|place| line(place, runs)).collect(), ..Probes::default() };
+        (0..rows).map(|y| pane.place(y, rows)).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(0, 99, 4), [0, 1, 2, 3], "nothing runs");
+    assert_eq!(shown(7, 99, 4), [4, 5, 6, 7]);
+    assert_eq!(shown(9, 7, 4), [6, 7, 8, 9]);
+    assert_eq!((shown(0, 9, 4), shown(9, 0, 4)), (vec![0, 1, 2, 9], vec![0, 1, 2, 9]), "far apart");
+    assert_eq!((shown(0, 9, 1), shown(9, 0, 1)), (vec![0], vec![9]), "with an open report: its own");
+    assert_eq!(shown(3, 5, 10), (0..10).collect::<Vec<_>>());
+}
