@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::probe::page::{methods, number, percent, utc};
-use crate::probe::report::{Judged, Report};
+use crate::probe::report::{GpuEnvironment, Judged, Report};
 use crate::probe::{Needs, Params, ProbeSpec, Target};
 use crate::ui::text::{width, wrap};
 use crate::ui::theme::Role;
@@ -168,10 +168,38 @@ impl Details {
         for (name, value) in report.inputs.iter() {
             let _ = write!(with, ", {name} {value}");
         }
+        for (name, value) in &environment.facts {
+            let _ = write!(with, ", {name}: {value}");
+        }
         self.say(Role::Dim, columns, format_args!("with {with}"));
-        if report.duty_pct < 100 || !environment.company.is_empty() {
-            let company = if environment.company.is_empty() { "nobody" } else { &environment.company };
-            self.say(Role::Warn, columns, format_args!("{} % of the time, beside: {company}", report.duty_pct));
+        for gpu in &environment.gpus {
+            self.machine(gpu, columns);
+        }
+        if report.duty_pct < 100 {
+            self.say(Role::Warn, columns, format_args!("busy for {} % of the time at most", report.duty_pct));
+        }
+        if !environment.company.is_empty() {
+            self.say(Role::Warn, columns, format_args!("beside others: {}", environment.company));
+        }
+    }
+
+    /// "GPU 0: SM 1410 to 1980 MHz, 67 °C and 702 W at most, clocks held down by sw power cap 4100 ms".
+    fn machine(&mut self, gpu: &GpuEnvironment, columns: u16) {
+        let mut said: Vec<String> = Vec::new();
+        if let (Some(min), Some(max)) = (gpu.sm_clock_mhz.min, gpu.sm_clock_mhz.max) {
+            said.push(format!("SM {min:.0} to {max:.0} MHz"));
+        }
+        said.extend(gpu.temp_c.max.map(|temp| format!("{temp:.0} °C at most")));
+        said.extend(gpu.mem_temp_c.max.map(|temp| format!("memory {temp:.0} °C at most")));
+        let limit = gpu.power_limit_w.map(|limit| format!(" of {limit:.0}")).unwrap_or_default();
+        said.extend(gpu.power_w.max.map(|power| format!("{power:.0}{limit} W at most")));
+        for (reason, held) in &gpu.throttled_ms {
+            if let Some(held) = held.filter(|held| *held >= 1.0) {
+                said.push(format!("clocks held down by {} for {held:.0} ms", reason.replace('_', " ")));
+            }
+        }
+        if !said.is_empty() {
+            self.say(Role::Dim, columns, format_args!("GPU {}: {}", gpu.index, said.join(", ")));
         }
     }
 

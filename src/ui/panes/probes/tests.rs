@@ -5,7 +5,7 @@ use crate::app::View;
 use crate::model::{Batch, Edge, FactKey, Mark, Metric, SourceId, SourceState, Subject, Time};
 use crate::probe::life::{Ask, Event, Refusal};
 use crate::probe::protocol::{Message, Outcome};
-use crate::probe::report::{Level, Report, Verdict};
+use crate::probe::report::{GpuEnvironment, Level, Range, Report, Verdict};
 use crate::probe::{Better, Check, Figure, PROBES, Params, Target};
 use crate::store::{Retention, Store};
 use crate::ui::theme::{Charset, Depth};
@@ -164,6 +164,16 @@ fn measured() -> Board {
     report
         .notes
         .push("arrays of 16 MiB are less than four times the 50 MiB of L2: part of it is the cache's".to_owned());
+    let range = |min, max| Range { before: Some(min), min: Some(min), mean: Some(max), max: Some(max) };
+    report.environment.gpus.push(GpuEnvironment {
+        sm_clock_mhz: range(1_905.0, 1_980.0),
+        temp_c: range(41.0, 52.0),
+        power_w: range(120.0, 561.0),
+        power_limit_w: Some(700.0),
+        throttled_ms: [("sw_power_cap".to_owned(), Some(120.0)), ("hw_slowdown".to_owned(), None)].into(),
+        ..GpuEnvironment::default()
+    });
+    report.environment.facts.insert("CUDA".to_owned(), "13.0".to_owned());
     let mut outcome = crate::probe::Outcome::default();
     for (id, label, value) in
         [("triad", "Triad", 3_980.0), ("copy", "Copy", 3_950.5), ("read_64mib", "Read of 64 MiB", 5_312.0)]
