@@ -5,41 +5,35 @@
 //! Invariant: a run that was disturbed, forced, wrong or too small for DRAM gives no ceiling.
 
 use super::report::{Ending, Level, Report};
-use super::spec::Value;
 
 /// The probe that measures memory.
 pub const PROBE: &str = "hbm";
 /// Its figures of DRAM; those of smaller working sets are of the cache.
 const FIGURES: [&str; 4] = ["triad", "copy", "read", "write"];
 
+/// Least size of its arrays, MiB: four times the largest L2 of today (126 MiB). Smaller ones may lie in a cache.
+const LEAST_MIB: f64 = 512.0;
+
 /// Bandwidth of the device memory, bytes per second, and the figure that says so; for the one GPU of the report.
 pub fn dram(report: &Report) -> Option<(f64, &str)> {
     let [gpu] = report.target.gpus.as_slice() else { return None };
     let whole = report.ending == Ending::Done && report.duty_pct == 100 && !report.forced;
     let alone = report.environment.company.is_empty();
+    let of_dram = report.inputs.number("mib") >= LEAST_MIB;
     let right = report.checks.iter().all(|check| check.passed) && report.verdict.level != Level::Failed;
-    if report.probe != PROBE || gpu.uuid.is_empty() || !(whole && alone && right && is_of_dram(report)) {
+    if report.probe != PROBE || gpu.uuid.is_empty() || !(whole && alone && right && of_dram) {
         return None;
     }
-    let of_dram = |id: &&str| report.figure(id).filter(|figure| figure.unit == "GB/s" && figure.value > 0.0);
-    let fastest = FIGURES.iter().filter_map(of_dram).max_by(|a, b| a.value.total_cmp(&b.value))?;
+    let found = |id: &&str| report.figure(id).filter(|figure| figure.unit == "GB/s" && figure.value > 0.0);
+    let fastest = FIGURES.iter().filter_map(found).max_by(|a, b| a.value.total_cmp(&b.value))?;
     Some((fastest.value * 1e9, &fastest.id))
-}
-
-/// Whether the arrays were no smaller than the probe makes them by itself: smaller ones may lie in the cache.
-fn is_of_dram(report: &Report) -> bool {
-    let default = super::find(PROBE).and_then(|probe| probe.spec.params.iter().find(|param| param.name == "mib"));
-    match default.map(super::Param::default) {
-        Some(Value::Number(default)) => report.inputs.number("mib") >= default,
-        Some(Value::Word(_)) | None => false,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::probe::report::tests::report;
-    use crate::probe::{Better, Figure, Params};
+    use crate::probe::{Better, Figure, Params, Value};
 
     fn good() -> Report {
         let mut report = report("a", 4380.0);
