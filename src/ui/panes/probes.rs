@@ -182,7 +182,7 @@ impl Probes {
         let all = u16::try_from(self.lines.len()).unwrap_or(u16::MAX);
         let list = match self.first {
             Some(_) if left > 1 => 1,
-            None if left > all + BELOW => all,
+            None if left >= all.saturating_add(BELOW) => all,
             _ => left,
         };
         let list = cut(list);
@@ -226,9 +226,13 @@ impl Probes {
         // Writing to a String never fails, here and below.
         let text = &mut self.text;
         if let Some((place, ask, cost)) = board.confirming() {
-            let name = board.rows()[place].probe.spec.name;
+            let ProbeSpec { name, needs, .. } = board.rows()[place].probe.spec;
             let forced = if ask.forced { ", although it was refused" } else { "" };
-            let _ = write!(text, "Run {name} on {}{forced}? It takes {cost}", ask.target);
+            let _ = match needs.lacks(ask.target.gpus.len()) {
+                // The preflight will say so; it is no run on the host.
+                Some(lack) => write!(text, "Run {name}{forced}? It {lack:#}, and takes {cost}"),
+                None => write!(text, "Run {name} on {}{forced}? It takes {cost}", ask.target),
+            };
             if !text.ends_with('.') {
                 text.push('.');
             }

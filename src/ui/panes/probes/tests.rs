@@ -128,6 +128,20 @@ fn a_question_says_what_it_costs_and_how_to_answer() {
 }
 
 #[test]
+fn a_question_about_a_gpu_that_is_not_there_is_none_about_the_host() {
+    let mut board = Board::default();
+    let hbm = PROBES.iter().position(|probe| probe.spec.id == "hbm").unwrap();
+    let (params, target) = (Params::of(&PROBES[hbm].spec), Target::default());
+    board.ask(
+        NOW,
+        hbm,
+        Ask { run: "r".into(), target, params, forced: false, duty: None, agreed: false, most_ms: 60_000 },
+    );
+    let picture = drawn(Some(&board), (118, 6), Theme::FULL);
+    assert!(picture.contains("Run device memory? It needs a GPU, and takes about"), "{picture}");
+}
+
+#[test]
 fn the_keys_to_answer_are_there_however_small_it_is() {
     for (name, board) in states() {
         let board = board.as_ref();
