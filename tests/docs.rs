@@ -10,6 +10,7 @@ use std::process::Command;
 use warptop::app::ACTIONS;
 use warptop::engine::{self, ADAPTERS, Adapter, AdapterSpec, Answers, Memory, promtext};
 use warptop::model::{Batch, Domain, Kind, Metric, SourceId, Subject, Time};
+use warptop::probe::Needs;
 use warptop::sampler::SAMPLERS;
 use warptop::signal::SIGNALS;
 use warptop::store::Retention;
@@ -324,5 +325,22 @@ fn the_example_in_the_readme_is_what_the_program_says() {
     let mut lines = said.lines();
     for line in expected.lines().filter(|line| line.trim() != "…") {
         assert!(lines.any(|said| said == line), "`warptop {command}` does not say {line}");
+    }
+}
+
+#[test]
+fn every_probe_has_its_row_and_its_section() {
+    let doc = read("docs/probes.md");
+    for probe in warptop::probe::listed() {
+        let spec = probe.spec;
+        let needs = match spec.needs {
+            Needs::Host => "",
+            Needs::Gpu => "a GPU ",
+            Needs::Gpus(_) => "2 GPUs ",
+        };
+        let row = doc.lines().find(|line| line.starts_with(&format!("| [`{0}`](#{0}) | `{1}` |", spec.id, spec.key)));
+        let row = row.unwrap_or_else(|| panic!("docs/probes.md has no row of {} with its key", spec.id));
+        assert!(row.ends_with(&format!("| {needs}|")), "what {} needs: {row}", spec.id);
+        assert!(doc.contains(&format!("\n## {}\n", spec.id)), "docs/probes.md has no section on {}", spec.id);
     }
 }
