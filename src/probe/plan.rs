@@ -65,7 +65,8 @@ impl Plan {
         mut pass: impl FnMut() -> Result<(f64, f64), Failure>,
     ) -> Result<Vec<f64>, Failure> {
         self.tell(link, 0.0, series.what)?;
-        pass()?;
+        let (_, busy_us) = pass()?;
+        link.rest(busy_us as u64)?;
         let (mut values, mut spent) = (Vec::new(), 0.0);
         while values.len() < LEAST || spent < self.seconds * 1e6 {
             let (value, busy_us) = pass()?;
