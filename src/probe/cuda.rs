@@ -42,7 +42,7 @@ pub(super) use kernel::{Arg, Grid, Kernel, Module};
 use library::{Library, Wanted};
 pub(super) use nccl::{Group, Nccl, Place};
 pub(super) use peer::Peering;
-pub(super) use random::random;
+pub(super) use random::{RandomData, random};
 pub(super) use stream::{Event, Stream};
 
 /// Device memory that a context takes besides what is allocated in it, bytes: 120 to 550 MB were seen.

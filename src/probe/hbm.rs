@@ -43,7 +43,6 @@ const SPEC: ProbeSpec = ProbeSpec {
 const MIB: f64 = 1_048_576.0;
 /// Working sets beside the whole, MiB: below and above the L2 of what is sold today (6 to 126 MiB).
 const WORKING_SETS: [u64; 6] = [4, 16, 32, 64, 128, 256];
-const RANDOM: &str = include_str!("../../assets/kernels/random.ptx");
 const KERNELS: &str = include_str!("../../assets/kernels/hbm.ptx");
 /// Longest that one triad may take, s: others wait that long for the GPU.
 const LONGEST_S: f64 = 0.004;
@@ -149,7 +148,6 @@ fn floor(gpu: &Gpu, figures: &[Figure], bytes: u64) -> Option<Figure> {
 struct Bench<'a> {
     gpu: &'a Gpu,
     kernels: Module,
-    random: Module,
     /// Result, and the two that it is made from.
     a: Buffer,
     b: Buffer,
@@ -164,7 +162,7 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(gpu: &'a Gpu, bytes: u64) -> Result<Self, Failure> {
-        let (kernels, random) = (gpu.module(KERNELS)?, gpu.module(RANDOM)?);
+        let (kernels, random) = (gpu.module(KERNELS)?, gpu.random_data()?);
         let bytes = bytes / 4096 * 4096;
         let bench = Self {
             a: gpu.buffer(bytes)?,
@@ -173,14 +171,11 @@ impl<'a> Bench<'a> {
             out: gpu.buffer(8)?,
             gpu,
             kernels,
-            random,
             bytes,
             rate: 0.0,
         };
-        let fill = bench.random.kernel("fill_doubles")?;
-        let grid = super::cuda::Grid::new(gpu.sms()? * 8, 256);
         for (buffer, seed) in [(&bench.b, SEED_B), (&bench.c, SEED_C)] {
-            gpu.stream.launch(&fill, grid, &[buffer.into(), Arg::U64(bytes / 8), Arg::U64(seed)])?;
+            random.fill_doubles(&gpu.stream, buffer, seed)?;
         }
         gpu.finish()?;
         Ok(bench)

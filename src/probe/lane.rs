@@ -5,10 +5,9 @@
 
 use std::cell::Cell;
 
-use super::cuda::{Arg, Buffer, Event, Gpu, Grid, HostBuffer, Module, Stream, random};
+use super::cuda::{Buffer, Event, Gpu, HostBuffer, RandomData, Stream, random};
 use super::{Check, Failure};
 
-const RANDOM: &str = include_str!("../../assets/kernels/random.ptx");
 /// What a place holds that nothing was copied to.
 const POISON: u8 = 0xff;
 /// Longest that a single copy may take, µs; a copy of 5 ms is the most that a probe may do.
@@ -52,7 +51,7 @@ pub(super) struct Lane<'a> {
     stream: Stream,
     device: Buffer,
     host: HostBuffer,
-    random: Module,
+    random: RandomData,
     /// Passes, and those of them in which the device began before it had been given everything.
     passes: Cell<(u32, u32)>,
 }
@@ -73,15 +72,11 @@ impl<'a> Lane<'a> {
     /// The driver's.
     pub(super) fn new(gpu: &'a Gpu, way: Way, host: HostBuffer) -> Result<Self, Failure> {
         let device = gpu.buffer(host.bytes())?;
-        let (stream, random) = (gpu.another_stream()?, gpu.module(RANDOM)?);
+        let (stream, random) = (gpu.another_stream()?, gpu.random_data()?);
         let mut lane = Self { gpu, way, stream, device, host, random, passes: Cell::default() };
         match way {
             Way::ToDevice => lane.write_host()?,
-            Way::ToHost => {
-                let fill = lane.random.kernel("fill_words")?;
-                let args = [Arg::from(&lane.device), Arg::U64(lane.words()), Arg::U64(lane.seed())];
-                lane.stream.launch(&fill, lane.grid()?, &args)?;
-            }
+            Way::ToHost => lane.random.fill_words(&lane.stream, &lane.device, lane.seed())?,
         }
         lane.poison()?;
         Ok(lane)
@@ -102,17 +97,9 @@ impl<'a> Lane<'a> {
         &self.stream
     }
 
-    const fn words(&self) -> u64 {
-        self.bytes() / 8
-    }
-
     /// The two ways carry different data.
     const fn seed(&self) -> u64 {
         self.way as u64 + 0x1a9e
-    }
-
-    fn grid(&self) -> Result<Grid, Failure> {
-        Ok(Grid::new(self.gpu.sms()? * 8, 256))
     }
 
     fn write_host(&mut self) -> Result<(), Failure> {
@@ -201,11 +188,8 @@ impl<'a> Lane<'a> {
         let (words, seed) = (bytes.min(self.bytes()) / 8, self.seed());
         let wrong = match self.way {
             Way::ToDevice => {
-                let wrong = self.gpu.buffer(8)?;
-                self.stream.fill(&wrong, 0)?;
-                let args = [Arg::from(&self.device), Arg::U64(words), Arg::U64(seed), Arg::from(&wrong)];
-                self.stream.launch(&self.random.kernel("count_wrong_words")?, self.grid()?, &args)?;
-                wrong.word(0)?
+                let count = self.gpu.buffer(8)?;
+                self.random.wrong_words(&self.stream, &self.device, words * 8, seed, &count)?
             }
             Way::ToHost => {
                 let found = self.host.content()?.chunks_exact(8).take(usize::try_from(words).unwrap_or(usize::MAX));

@@ -36,7 +36,6 @@ const SPEC: ProbeSpec = ProbeSpec {
 
 const KERNELS: &str = include_str!("../../assets/kernels/moe.ptx");
 const READS: &str = include_str!("../../assets/kernels/hbm.ptx");
-const RANDOM: &str = include_str!("../../assets/kernels/random.ptx");
 /// Experts and how many of them a token has, the headline's first. Mixtral has 8 and 2, Qwen3 128 and 8, DeepSeek-V3 256
 /// and 8.
 const SHAPES: [(u32, u32); 5] = [(256, 8), (128, 8), (64, 8), (256, 2), (8, 2)];
@@ -337,12 +336,10 @@ impl<'a> Bench<'a> {
 
     /// Bandwidth of reading, GB/s.
     fn read(&self, link: &mut Link, plan: &mut Plan) -> Result<Option<Figure>, Failure> {
-        let (reads, random) = (self.gpu.module(READS)?, self.gpu.module(RANDOM)?);
+        let reads = self.gpu.module(READS)?;
         let (data, out) = (self.gpu.buffer(READ_BYTES)?, self.gpu.buffer(8)?);
         let sms = self.gpu.sms()?;
-        let fill = random.kernel("fill_words")?;
-        let args = [(&data).into(), Arg::U64(READ_BYTES / 8), Arg::U64(SEED)];
-        self.gpu.stream.launch(&fill, Grid::new(sms * 8, 256), &args)?;
+        self.gpu.random_data()?.fill_words(&self.gpu.stream, &data, SEED)?;
         let read = reads.kernel("read_u4_cs")?;
         let args =
             [(&out).into(), (&data).into(), (&data).into(), Arg::U64(READ_BYTES / 16), Arg::F64(0.0), Arg::U32(1)];

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
 
+use super::random::pieces;
 use super::{Buffer, Failure, HostBuffer, failed};
 
 /// Work that is done in the order it was given.
@@ -60,16 +61,18 @@ impl Stream {
         self.mark()?.us_since(&start)
     }
 
-    /// Sets every byte of a buffer.
+    /// Sets every byte of a buffer, in pieces that others get in between.
     ///
     /// # Errors
     /// The driver's.
     pub(in crate::probe) fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), Failure> {
         self.0.context().bind_to_thread().map_err(failed("choosing the GPU"))?;
-        let bytes = usize::try_from(buffer.bytes()).unwrap_or(0);
-        // SAFETY: the whole of a buffer that lives until the stream is done with it (see its `Drop`).
-        let done = unsafe { sys::cuMemsetD8Async(buffer.address(), byte, bytes, self.0.cu_stream()) }.result();
-        done.map_err(failed("filling device memory"))
+        pieces(buffer.bytes()).try_for_each(|(at, bytes)| {
+            let bytes = usize::try_from(bytes).unwrap_or(0);
+            // SAFETY: within a buffer that lives until the stream is done with it (see its `Drop`).
+            let done = unsafe { sys::cuMemsetD8Async(buffer.address() + at, byte, bytes, self.0.cu_stream()) };
+            done.result().map_err(failed("filling device memory"))
+        })
     }
 
     /// Copies `bytes` from the host to the device, each from its offset.

@@ -4,9 +4,8 @@
 //! and where it goes is poisoned before, so that it can be checked.
 
 use crate::probe::Failure;
-use crate::probe::cuda::{Arg, Buffer, Gpu, Grid, Kernel, Module, random};
+use crate::probe::cuda::{Arg, Buffer, Gpu, Grid, Kernel, Module, RandomData, random};
 
-const RANDOM: &str = include_str!("../../../assets/kernels/random.ptx");
 const KERNELS: &str = include_str!("../../../assets/kernels/p2p.ptx");
 /// What a place holds that nothing was copied to.
 const POISON: u8 = 0xff;
@@ -42,7 +41,7 @@ pub(super) struct Unit {
     pub(super) inbox: Buffer,
     /// One word: a count of what is wrong, or where a chain ended.
     word: Buffer,
-    random: Module,
+    random: RandomData,
     own: Module,
     chase: Kernel,
     /// Threads that keep it busy.
@@ -78,9 +77,7 @@ impl<'a> Bench<'a> {
         let units = gpus.iter().map(|gpu| Unit::new(gpu, bytes)).collect::<Result<Vec<_>, _>>()?;
         let bench = Self { gpus, units, bytes };
         for (place, (gpu, unit)) in gpus.iter().zip(&bench.units).enumerate() {
-            let fill = unit.random.kernel("fill_words")?;
-            let args = [(&unit.out).into(), Arg::U64(bytes / 8), Arg::U64(seed(place))];
-            gpu.stream.launch(&fill, unit.grid, &args)?;
+            unit.random.fill_words(&gpu.stream, &unit.out, seed(place))?;
             gpu.finish()?;
         }
         Ok(bench)
@@ -134,10 +131,7 @@ impl<'a> Bench<'a> {
     /// How many words that arrived are not those that the other sent.
     pub(super) fn wrong_words(&self, from: usize, to: usize, bytes: u64) -> Result<u64, Failure> {
         let (gpu, unit) = (&self.gpus[to], &self.units[to]);
-        gpu.stream.fill(&unit.word, 0)?;
-        let args = [(&unit.inbox).into(), Arg::U64(bytes / 8), Arg::U64(seed(from)), (&unit.word).into()];
-        gpu.stream.launch(&unit.random.kernel("count_wrong_words")?, unit.grid, &args)?;
-        unit.word.word(0)
+        unit.random.wrong_words(&gpu.stream, &unit.inbox, bytes, seed(from), &unit.word)
     }
 
     /// Puts a chain where data arrives, on each GPU; returns it.
@@ -234,7 +228,7 @@ impl<'a> Bench<'a> {
 
 impl Unit {
     fn new(gpu: &Gpu, bytes: u64) -> Result<Self, Failure> {
-        let (random, own) = (gpu.module(RANDOM)?, gpu.module(KERNELS)?);
+        let (random, own) = (gpu.random_data()?, gpu.module(KERNELS)?);
         Ok(Self {
             out: gpu.buffer(bytes)?,
             inbox: gpu.buffer(bytes)?,
