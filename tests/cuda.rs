@@ -51,6 +51,7 @@ impl Machine {
             .arg(&library)
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-cuda").join(source))
             .args(definitions.iter().map(|definition| format!("-D{definition}")))
+            .arg("-lm")
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -245,6 +246,21 @@ fn launch(definitions: &[&str], environment: &[(&str, &str)]) -> (i32, Report) {
     (code, report)
 }
 
+/// A probe on such a device, its smallest run; the wrong checks.
+fn small(definitions: &[&str], probe: &str, args: &[&str]) -> (Report, Vec<String>) {
+    let machine = Machine::with_device(definitions);
+    let least = match probe {
+        "hbm" => &["--json", "--seconds", "0.02", "--mib", "16"][..],
+        "pcie" => &["--json", "--seconds", "0.02", "--mib", "128"],
+        "kvload" => &["--json", "--seconds", "0.02", "--mib", "256"],
+        _ => &["--json", "--seconds", "0.02"],
+    };
+    let (_, report, shown) = machine.end(machine.command(probe, least).args(args));
+    assert_eq!(report.ending, Ending::Done, "{shown}");
+    let wrong = report.checks.iter().filter(|check| !check.passed).map(|check| check.what.clone()).collect();
+    (report, wrong)
+}
+
 fn value(report: &Report, id: &str) -> f64 {
     report.figure(id).unwrap_or_else(|| panic!("no {id}")).value
 }
@@ -306,4 +322,51 @@ fn what_cannot_be_measured_is_left_out_and_told() {
     let (_, report) = launch(&["NO_HOLD"], &[]);
     assert!(report.figure("plain").is_some() && report.figure("plain_device").is_none());
     assert!(report.notes.iter().any(|note| note.contains("not measured, since the host")), "{:?}", report.notes);
+}
+
+#[test]
+fn memory_is_as_fast_as_the_device_makes_it_and_what_is_wrong_is_found() {
+    let (report, wrong) = small(&["DRAM=16"], "hbm", &[]);
+    assert!(wrong.is_empty() && report.checks.len() == 4, "{:?}", report.checks);
+    for id in ["read", "write", "copy", "triad", "read_4mib", "triad_16mib"] {
+        let found = value(&report, id);
+        assert!((found / 16.0 - 1.0).abs() < 0.01, "{id}: {found} GB/s, not 16");
+    }
+    // A loop that does nothing wins the race: it has to be the one that is checked.
+    for op in ["read", "write", "copy", "triad"] {
+        let (report, wrong) = small(&["DRAM=16", &format!("BROKEN=\"{op}_u8_cs\"")], "hbm", &[]);
+        assert!(value(&report, op) > 24.0, "{op}");
+        assert_eq!(wrong, [format!("{op}: compared with the host's arithmetic")]);
+    }
+}
+
+#[test]
+fn copies_are_as_fast_as_the_link_and_the_slower_way_does_not_spoil_the_other() {
+    // The ways differ so much that pieces of one are larger than those of the other.
+    let (report, wrong) = small(&["H2D=12", "D2H=3", "DRAM=400"], "pcie", &[]);
+    assert_eq!(wrong, [""; 0], "{:?}", report.checks);
+    for (id, gb_per_s) in [("h2d", 12.0), ("d2h", 3.0), ("h2d_both", 12.0), ("d2h_both", 3.0)] {
+        let found = value(&report, id);
+        assert!((found / gb_per_s - 1.0).abs() < 0.02, "{id}: {found} GB/s, not {gb_per_s}");
+    }
+    assert!((value(&report, "h2d_device_64kib") - (1.0 + 65.536 / 12.0)).abs() < 0.1);
+    for probe in ["pcie", "kvload"] {
+        let (_, wrong) = small(&["LOSE_COPY=3", "DRAM=400"], probe, &[]);
+        assert!(!wrong.is_empty(), "{probe}: a third of the copies was lost");
+    }
+}
+
+#[test]
+fn beside_others_a_device_is_busy_for_no_longer_than_agreed() {
+    for probe in ["hbm", "pcie", "kvload", "launch"] {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let log_is = format!("LOG=\"{}\"", log.path().display());
+        small(&[&log_is, "DRAM=48", "H2D=12", "D2H=12"], probe, &["--duty", "20"]);
+        let log = fs::read_to_string(log.path()).unwrap();
+        let ns: Vec<f64> = log.split(' ').map(|ns| ns.parse().unwrap()).collect();
+        let [busy, all, longest] = ns[..] else { panic!("{log}") };
+        // A busy machine only adds time in which the device has nothing to do.
+        assert!(busy > 0.0 && busy / all < 0.22, "{probe}: busy for {:.3} of the time", busy / all);
+        assert!(longest <= 5e6, "{probe}: {longest} ns without a gap");
+    }
 }
