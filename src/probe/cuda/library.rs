@@ -5,7 +5,8 @@
 //!
 //! Looked at, in this order: the loader's own paths, CUDA's usual directories, the site-packages of every Python on the
 //! `PATH`, and what processes of the same user have loaded or have in their own site-packages: the serving engine brings
-//! these libraries along, often in a container.
+//! these libraries along, often in a container. Root is another matter: whoever is root within a container has no right to
+//! run code as root outside of it, so root looks only at processes that see the same files as this one.
 
 #![expect(unsafe_code, reason = "a library is loaded by running its start-up code")]
 
@@ -126,13 +127,18 @@ fn of_python(prefix: &Path) -> Vec<PathBuf> {
     out
 }
 
-/// The same for the processes of this user: where they loaded such a library from, and the Python that they run.
+/// The same for the processes of this user: where they loaded such a library from, and the Python that they run. For root,
+/// only those in the same mount namespace.
 fn of_processes(proc: &Path, user: u32) -> Vec<PathBuf> {
     let mut out = Vec::new();
     let is_number = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok());
     for process in below(proc, "").into_iter().filter(|path| is_number(path)) {
         // Another user's files are not run.
         if fs::metadata(&process).map_or(true, |of| of.uid() != user) {
+            continue;
+        }
+        let files_of = |process: &Path| fs::read_link(process.join("ns/mnt")).ok();
+        if user == 0 && files_of(&process) != files_of(&proc.join("self")) {
             continue;
         }
         let root = process.join("root");
@@ -210,6 +216,12 @@ mod tests {
         assert!(found.contains(&process.join("root/opt/x/lib")), "{found:?}");
         assert!(found.contains(&process.join("root/venv/lib/python3.12/site-packages/nvidia/nccl/lib")), "{found:?}");
         assert_eq!(of_processes(dir.path(), user + 1), Vec::<PathBuf>::new(), "another user's");
+        // In a container: root within is not root without, any other user is the same.
+        for (name, files) in [("42", "mnt:[2]"), ("self", "mnt:[1]")] {
+            fs::create_dir_all(dir.path().join(name).join("ns")).unwrap();
+            std::os::unix::fs::symlink(files, dir.path().join(name).join("ns/mnt")).unwrap();
+        }
+        assert_eq!(of_processes(dir.path(), user).is_empty(), user == 0);
     }
 
     #[test]
