@@ -131,7 +131,7 @@ fn measure(
     mut bench: Bench<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
-    let products = bench.products_in(BURST_US)?;
+    let products = bench.products_in(link, BURST_US)?;
     let mut rates = Vec::new();
     while rates.len() < params.number("bursts") as usize {
         plan.tell(link, 0.0, format.label())?;

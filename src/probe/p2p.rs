@@ -155,7 +155,9 @@ fn bandwidth(
         let ((from, a), (to, b)) = (pair.from, pair.to);
         let (id, what) = (format!("bw_{a}_{b}"), format!("copies GPU {a} → {b}"));
         plan.tell(link, 0.0, &what)?;
+        let began = link.micros();
         let copies = bench.trial(from, to)?;
+        link.rest(link.micros().saturating_sub(began))?;
         trials.push(copies);
         bench.poison(to)?;
         let rates = plan.repeat(link, Series { id: &id, unit: "GB/s", what: &what }, || {

@@ -155,7 +155,7 @@ impl Done {
 
 /// Keeps the tensor cores busy for `seconds`.
 fn load(link: &mut Link, gpu: &Gpu, bench: &mut Bench<'_>, seconds: f64, cool_s: f64) -> Result<Load, Failure> {
-    let products = bench.products_in(PASS_US)?;
+    let products = bench.products_in(link, PASS_US)?;
     let operations = bench.operations() * f64::from(products);
     // Beside others it rests after each pass, which then cannot be ahead of itself.
     let ahead = if link.duty() < 1.0 { 0 } else { AHEAD };

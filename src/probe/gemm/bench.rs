@@ -156,7 +156,7 @@ impl<'a> Bench<'a> {
         loop {
             link.progress(0.0, None, &format!("{}: how large", format.label()))?;
             let mut bench = Self::new(gpu, engine, format, n, 1)?;
-            let us = bench.fastest(3)?;
+            let us = bench.fastest(link)?;
             drop(bench);
             let l2 = gpu.l2_bytes()?;
             let room = gpu.room();
@@ -207,8 +207,8 @@ impl<'a> Bench<'a> {
     }
 
     /// Products that take about so long together, µs; one at least.
-    pub(in crate::probe) fn products_in(&mut self, us: f64) -> Result<u32, Failure> {
-        Ok(((us / self.fastest(3)?.max(1.0)) as u32).clamp(1, 5_000))
+    pub(in crate::probe) fn products_in(&mut self, link: &Link, us: f64) -> Result<u32, Failure> {
+        Ok(((us / self.fastest(link)?.max(1.0)) as u32).clamp(1, 5_000))
     }
 
     /// Gives one product to the stream, of the operands whose turn it is.
@@ -239,10 +239,14 @@ impl<'a> Bench<'a> {
         gpu.stream.time(|stream| (0..products).try_for_each(|_| self.give(stream)))
     }
 
-    /// The shortest of some products, µs, after one that pays for loading the kernel.
-    fn fastest(&mut self, times: usize) -> Result<f64, Failure> {
-        self.pass(1)?;
-        (0..times).try_fold(f64::INFINITY, |best, _| Ok(self.pass(1)?.min(best)))
+    /// The shortest of three products, µs, after one that pays for loading the kernel. Rests after them.
+    fn fastest(&mut self, link: &Link) -> Result<f64, Failure> {
+        let mut times = [0.0; 4];
+        for us in &mut times {
+            *us = self.pass(1)?;
+        }
+        link.rest(times.iter().sum::<f64>() as u64)?;
+        Ok(times[1..].iter().copied().fold(f64::INFINITY, f64::min))
     }
 
     /// Chooses the fastest of the library's algorithms.
@@ -250,15 +254,13 @@ impl<'a> Bench<'a> {
         let Way::Library(products, _) = &self.way else { return Ok(()) };
         let mut best = (f64::INFINITY, 0);
         for candidate in 0..products.algorithms() {
-            link.check()?;
             if let Way::Library(_, algorithm) = &mut self.way {
                 *algorithm = candidate;
             }
-            let us = self.fastest(3)?;
+            let us = self.fastest(link)?;
             if us < best.0 {
                 best = (us, candidate);
             }
-            link.rest((us * 4.0) as u64)?;
         }
         if let Way::Library(_, algorithm) = &mut self.way {
             *algorithm = best.1;
