@@ -80,3 +80,37 @@ impl Plan {
         Ok(values)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::SystemClock;
+    use crate::probe::protocol::Request;
+    use crate::probe::{Params, Target};
+
+    #[test]
+    fn every_pass_is_rested_after_and_the_first_does_not_count() {
+        let request = Request {
+            run: String::new(),
+            probe: String::new(),
+            target: Target::default(),
+            params: Params::default(),
+            duty_pct: 50,
+            most_bytes: 0,
+            most_ms: 0,
+            parent: 0,
+        };
+        let mut link = Link::new(request, Arc::new(SystemClock::start()), Arc::default(), Box::new(std::io::sink()));
+        let (mut plan, mut passes) = (Plan::new(1, 0.0), 0.0);
+        let began = link.micros();
+        let values = plan.repeat(&mut link, Series { id: "a", unit: "s", what: "a" }, || {
+            passes += 1.0;
+            Ok((passes, 30_000.0))
+        });
+        assert_eq!(values, Ok(vec![2.0, 3.0, 4.0, 5.0, 6.0]));
+        // Half of the time: as long as each of the six took.
+        assert!(link.micros() - began >= 6 * 30_000, "{} µs", link.micros() - began);
+    }
+}
