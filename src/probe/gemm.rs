@@ -15,7 +15,7 @@ use super::plan::Plan;
 use super::{
     Better, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target, reference,
 };
-use bench::{Bench, Engine, bytes};
+use bench::{Bench, Engine, PASS_US, bytes};
 use format::Format;
 
 pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
@@ -131,7 +131,8 @@ fn measure(
     mut bench: Bench<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
-    let products = bench.products_in(link, BURST_US)?;
+    // Beside others a burst is no longer than one kernel may be.
+    let products = bench.products_in(link, if link.duty() < 1.0 { PASS_US } else { BURST_US })?;
     let mut rates = Vec::new();
     while rates.len() < params.number("bursts") as usize {
         plan.tell(link, 0.0, format.label())?;

@@ -232,7 +232,11 @@ fn gpu_may(gpu: &Gpu, cost: &Cost, forced: bool, company: &mut Vec<String>) -> R
             Size(headroom(total)),
             Size(least as f64)
         );
-        return Err(Box::new(refuse(false, why, "give it a smaller working set, or free device memory")));
+        return Err(Box::new(refuse(
+            false,
+            why,
+            "give it a smaller working set (`--mib` or `--n`, see its --help), or free device memory",
+        )));
     }
     Ok(room as u64)
 }

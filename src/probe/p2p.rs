@@ -213,6 +213,9 @@ fn latency(
         let ((from, a), (to, b)) = (pair.from, pair.to);
         let (id, what) = (format!("copy_{a}_{b}"), format!("small copies GPU {a} → {b}"));
         let times = plan.repeat(link, Series { id: &id, unit: "µs", what: &what }, || bench.small(from, to))?;
+        if bench.was_late() {
+            outcome.notes.push(format!("{what}: the host was too slow, its calls are part of the time"));
+        }
         let label = format!("Copy of 4 bytes, µs: GPU {a} → GPU {b}");
         figures.extend(Figure::median(&id, &label, "µs", Better::Lower, &times));
     }

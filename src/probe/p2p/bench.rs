@@ -3,6 +3,8 @@
 //! It must not know what the times mean. Invariants: no copy and no kernel takes more than 5 ms; what is copied is random,
 //! and where it goes is poisoned before, so that it can be checked.
 
+use std::cell::Cell;
+
 use crate::probe::Failure;
 use crate::probe::cuda::{Arg, Buffer, Gpu, Grid, Kernel, Module, RandomData, random};
 
@@ -31,6 +33,8 @@ pub(super) struct Bench<'a> {
     pub(super) units: Vec<Unit>,
     /// Size of a block, bytes.
     pub(super) bytes: u64,
+    /// Passes of small copies, and those in which the host was too slow.
+    passes: Cell<(u32, u32)>,
 }
 
 /// What belongs to one GPU.
@@ -75,7 +79,7 @@ impl Copies {
 impl<'a> Bench<'a> {
     pub(super) fn new(gpus: &'a [Gpu], bytes: u64) -> Result<Self, Failure> {
         let units = gpus.iter().map(|gpu| Unit::new(gpu, bytes)).collect::<Result<Vec<_>, _>>()?;
-        let bench = Self { gpus, units, bytes };
+        let bench = Self { gpus, units, bytes, passes: Cell::default() };
         for (place, (gpu, unit)) in gpus.iter().zip(&bench.units).enumerate() {
             unit.random.fill_words(&gpu.stream, &unit.out, seed(place))?;
             gpu.finish()?;
@@ -176,15 +180,25 @@ impl<'a> Bench<'a> {
         self.units[place].word.word(0)
     }
 
-    /// Copies of 4 bytes, each after the one before, all given before the first begins. What one took, and all of it, µs.
+    /// Copies of 4 bytes, each after the one before, given while the GPU still waits; [`Self::was_late`] tells when that
+    /// did not work. What one took, and all of it, µs.
     pub(super) fn small(&self, from: usize, to: usize) -> Result<(f64, f64), Failure> {
         let (source, target) = (&self.units[from].out, &self.units[to].inbox);
         let stream = &self.gpus[from].stream;
         self.give_chase(from, from, self.units[from].delay)?;
-        let us = stream.time(|stream| {
-            (0..SMALL_COPIES).try_for_each(|_| stream.copy_across((target, SMALL_AT), (source, SMALL_AT), 4))
-        })?;
+        let start = stream.mark()?;
+        (0..SMALL_COPIES).try_for_each(|_| stream.copy_across((target, SMALL_AT), (source, SMALL_AT), 4))?;
+        let end = stream.mark()?;
+        let (all, late) = self.passes.get();
+        self.passes.set((all + 1, late + u32::from(start.is_reached())));
+        let us = end.us_since(&start)?;
         Ok((us / f64::from(SMALL_COPIES), us + DELAY_US))
+    }
+
+    /// Whether calls of the host were part of more than a tenth of the small copies since this was asked last.
+    pub(super) fn was_late(&self) -> bool {
+        let (all, late) = self.passes.take();
+        late * 10 > all
     }
 
     /// Fills what is sent with whole numbers as floats, and poisons where the sum goes.
