@@ -62,7 +62,14 @@ impl Evidence {
 
     /// What PyTorch reached, once for each run.
     fn beside(&self, probe: &str, figure: &str, unit: &str) -> Vec<f64> {
-        let same = |row: &&TorchFigure| row.probe == probe && row.id == figure && row.unit == unit;
+        let id = match (probe, figure) {
+            // Of each burst of PyTorch's the products before the power limit takes hold, as in the probe's bursts.
+            ("gemm", _) => format!("{figure}_first"),
+            // Of its first seconds, of which the probe takes the first 25 ms.
+            ("soak", "first" | "loss") => return Vec::new(),
+            _ => figure.to_owned(),
+        };
+        let same = |row: &&TorchFigure| row.probe == probe && row.id == id && row.unit == unit;
         self.torch.iter().filter(same).map(|row| row.value).collect()
     }
 
