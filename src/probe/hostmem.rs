@@ -157,11 +157,9 @@ fn latencies(
         let what = format!("node {}: latency of {level}", node.id);
         plan.tell(link, 0.0, &what)?;
         let series = format!("node{}_latency_{}", node.id, level.to_ascii_lowercase());
-        let (times, closed) =
-            latency::measure(link, cpu, bytes, params.number("seconds"), |link, share| plan.tell(link, share, &what))?;
-        for time in &times {
-            link.sample(&series, "ns", *time)?;
-        }
+        let (times, closed) = latency::measure(link, cpu, bytes, params.number("seconds"), &series, |link, share| {
+            plan.tell(link, share, &what)
+        })?;
         plan.step();
         let label = format!("Node {} latency of {level}", node.id);
         let method = format!("chain of dependent loads over {:.2} MiB, one a line of 64 bytes", bytes as f64 / MIB);

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::model::{Clock, SystemClock, text};
 
-use super::protocol::{Failure, Message, Outcome, Request, Sample, VERSION};
+use super::protocol::{Failure, MAX_SAMPLES_SAID, Message, Outcome, Request, SAMPLES_EVERY_US, Sample, VERSION};
 use super::spec::Target;
 
 /// How long a probe may take to see that it shall stop before its process ends anyway.
@@ -31,12 +31,16 @@ pub struct Link {
     stop: Arc<AtomicBool>,
     out: Box<dyn io::Write + Send>,
     said: Option<u64>,
+    /// Since when measurements are counted, µs, and how many were said since.
+    samples: (u64, u32),
+    /// Measurements that were not said, nor that they were not.
+    left_out: u64,
 }
 
 impl Link {
     /// A link that speaks into `out`, for a child and for tests of probes.
     pub fn new(request: Request, clock: Arc<dyn Clock>, stop: Arc<AtomicBool>, out: Box<dyn io::Write + Send>) -> Self {
-        Self { request, clock, stop, out, said: None }
+        Self { request, clock, stop, out, said: None, samples: (0, 0), left_out: 0 }
     }
 
     /// What it is aimed at. One GPU: the only one that CUDA shows here, as its device 0.
@@ -99,7 +103,7 @@ impl Link {
         self.say(&Message::Progress { done, eta_s, what: what.to_owned() })
     }
 
-    /// Says one measurement.
+    /// Says one measurement; of more than the parent takes only how many there were.
     ///
     /// # Errors
     /// When it is no number, or to stop.
@@ -108,7 +112,30 @@ impl Link {
         if !value.is_finite() {
             return Err(Failure::Failed(format!("a measurement of {series} is no number")));
         }
+        let now = self.clock.micros();
+        if now.saturating_sub(self.samples.0) >= SAMPLES_EVERY_US {
+            self.samples = (now, 0);
+            self.say_left_out()?;
+        }
+        if self.samples.1 >= MAX_SAMPLES_SAID {
+            self.left_out += 1;
+            return Ok(());
+        }
+        self.samples.1 += 1;
         self.say(&Message::Sample(Sample { series: series.to_owned(), unit: unit.to_owned(), value }))
+    }
+
+    fn say_left_out(&mut self) -> Result<(), Failure> {
+        match std::mem::take(&mut self.left_out) {
+            0 => Ok(()),
+            samples => self.say(&Message::LeftOut { samples }),
+        }
+    }
+
+    /// The last words.
+    fn end(&mut self, last: &Message) -> Result<(), Failure> {
+        self.say_left_out()?;
+        self.say(last)
     }
 
     /// Rests after `busy_us` of work, so that the duty cycle is kept: not at all when the target is its own.
@@ -152,7 +179,7 @@ pub fn run_as_child(request: &str) -> u8 {
         Err(failure) => Message::Error(failure),
     };
     let code = u8::from(matches!(last, Message::Error(_)));
-    drop(link.say(&last));
+    drop(link.end(&last));
     code
 }
 
@@ -217,4 +244,84 @@ fn obey(stop: &Arc<AtomicBool>) {
     };
     // Without a thread to listen the parent's kill is what ends it.
     drop(std::thread::Builder::new().name("warptop-obey".to_owned()).spawn(body));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::model::Time;
+    use crate::probe::Params;
+    use crate::probe::protocol::Intake;
+
+    #[derive(Default)]
+    struct Hands(AtomicU64);
+
+    impl Clock for Hands {
+        fn now(&self) -> Time {
+            Time(self.micros() / 1_000)
+        }
+        fn micros(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Said(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Said {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn however_fast_a_probe_measures_it_keeps_the_rules_and_every_measurement_counts() {
+        // 240 µs: as long as 200 000 loads of the first level of cache take. And some faster ones.
+        for every_us in [10_000, 1_000, 240, 20] {
+            let (hands, said) = (Arc::new(Hands::default()), Said::default());
+            let request = Request {
+                run: "r".to_owned(),
+                probe: "hostmem".to_owned(),
+                target: Target::default(),
+                params: Params::default(),
+                duty_pct: 100,
+                most_bytes: 0,
+                most_ms: 60_000,
+                parent: 0,
+            };
+            let clock: Arc<dyn Clock> = hands.clone();
+            let mut link = Link::new(request, clock, Arc::default(), Box::new(said.clone()));
+            link.say(&Message::Hello { version: VERSION, run: "r".to_owned() }).unwrap();
+            let (mut intake, mut heard, mut left_out) = (Intake::new("r".to_owned()), 0, 0);
+            let mut listen = |at| {
+                let bytes = std::mem::take(&mut *said.0.lock().unwrap());
+                intake.take(at, &bytes, |message| match message {
+                    Message::Sample(_) => heard += 1,
+                    Message::LeftOut { samples } => left_out += samples,
+                    _ => {}
+                })
+            };
+            let made = 5_000_000 / every_us;
+            for i in 0..made {
+                let at = hands.0.fetch_add(every_us, Ordering::Relaxed) + every_us;
+                link.progress(0.5, None, "").unwrap();
+                link.sample("rate", "GB/s", 1.0).unwrap();
+                // A parent that hears only now and then hears much at once.
+                if i % 1_000 == 0 {
+                    listen(at).unwrap();
+                }
+            }
+            link.end(&Message::Result(Outcome::default())).unwrap();
+            listen(5_000_001).unwrap();
+            assert_eq!(heard + left_out, made, "a measurement each {every_us} µs");
+            assert_eq!(left_out == 0, every_us > 1_250, "{left_out} left out, one each {every_us} µs");
+        }
+    }
 }

@@ -17,6 +17,11 @@ pub const VERSION: u32 = 1;
 pub const MAX_LINE: usize = 256 << 10;
 /// Lines in any one second, at most: a probe says how far it is a few times a second.
 pub const MAX_LINES_PER_S: u32 = 2_000;
+/// Single measurements that a probe says in any [`SAMPLES_EVERY_US`], at most; more are counted only. What a parent that
+/// was kept waiting finds in the pipe, some 900 lines, still fits into its second.
+pub const MAX_SAMPLES_SAID: u32 = 80;
+/// See [`MAX_SAMPLES_SAID`], µs.
+pub const SAMPLES_EVERY_US: u64 = 100_000;
 /// Single measurements that are kept of a run; more are counted only.
 pub const MAX_SAMPLES: usize = 10_000;
 
@@ -63,6 +68,11 @@ pub enum Message {
     },
     /// One measurement.
     Sample(Sample),
+    /// So many measurements more were made than were said since the last such word: a second holds only so many lines.
+    LeftOut {
+        /// How many.
+        samples: u64,
+    },
     /// All that it found; the last line.
     Result(Outcome),
     /// Why there is no result; the last line.
@@ -289,7 +299,7 @@ impl Intake {
 fn safe(mut message: Message) -> Message {
     let clean = |text: &mut String| *text = text::clean(text);
     match &mut message {
-        Message::Hello { .. } | Message::Error(Failure::Stopped) => {}
+        Message::Hello { .. } | Message::LeftOut { .. } | Message::Error(Failure::Stopped) => {}
         Message::Progress { what, done, eta_s } => {
             clean(what);
             *done = done.clamp(0.0, 1.0);

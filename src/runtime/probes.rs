@@ -413,6 +413,8 @@ impl Worker {
                     } else {
                         active.left_out += 1;
                     }
+                } else if let Message::LeftOut { samples } = message {
+                    active.left_out = active.left_out.saturating_add(samples);
                 }
                 self.tell(place, &Event::Heard(Arc::clone(run), message));
             }

@@ -2,8 +2,10 @@
 
 use crate::probe::{Failure, Link};
 
-/// Loads between two looks at the clock.
-const BATCH: usize = 200_000;
+/// Time between two looks at the clock, at least, µs: with loads of 1 ns a number of them would be too short.
+const BATCH_US: u64 = 4_000;
+/// Loads of the first trial.
+const TRIAL: usize = 20_000;
 
 /// A cache line that names the next one.
 #[derive(Clone, Copy)]
@@ -12,13 +14,14 @@ struct Hop {
     next: usize,
 }
 
-/// Follows a random chain through `bytes` on this CPU for `seconds`. Returns the time of a load in ns, batch
+/// Follows a random chain through `bytes` on this CPU for `seconds`, and says each measurement in `series`. Returns the time of a load in ns, batch
 /// by batch, and whether the chain is the single cycle that it has to be.
 pub(super) fn measure(
     link: &mut Link,
     cpu: usize,
     bytes: usize,
     seconds: f64,
+    series: &str,
     mut tell: impl FnMut(&mut Link, f64) -> Result<(), Failure>,
 ) -> Result<(Vec<f64>, bool), Failure> {
     let before = rustix::thread::sched_getaffinity(None);
@@ -28,13 +31,20 @@ pub(super) fn measure(
     let _ = rustix::thread::sched_setaffinity(None, &set);
     let chain = chain((bytes / size_of::<Hop>()).max(2));
     let (mut times, mut spent, mut at) = (Vec::new(), 0_u64, 0);
-    // The first batch loads the cache.
-    at = follow(&chain, at, chain.len().min(BATCH * 20));
+    // What goes before loads the cache.
+    at = follow(&chain, at, chain.len().min(4_000_000));
+    let batch = batch(|loads| {
+        let began = link.micros();
+        at = follow(&chain, at, loads);
+        link.micros().saturating_sub(began)
+    });
     while times.len() < 3 || (spent as f64) < seconds * 1e6 {
         let began = link.micros();
-        at = follow(&chain, at, BATCH);
+        at = follow(&chain, at, batch);
         let us = link.micros().saturating_sub(began).max(1);
-        times.push(us as f64 * 1e3 / BATCH as f64);
+        let time = us as f64 * 1e3 / batch as f64;
+        times.push(time);
+        link.sample(series, "ns", time)?;
         spent += us;
         tell(link, spent as f64 / 1e6 / seconds)?;
         link.rest(us)?;
@@ -44,6 +54,16 @@ pub(super) fn measure(
         let _ = rustix::thread::sched_setaffinity(None, &before);
     }
     Ok((times, closed))
+}
+
+/// So many loads that they take [`BATCH_US`], given how long some take, µs.
+fn batch(mut time: impl FnMut(usize) -> u64) -> usize {
+    let mut loads = TRIAL;
+    // No load is so fast that the bound is reached.
+    while loads < 1 << 30 && time(loads) < BATCH_US {
+        loads *= 2;
+    }
+    loads
 }
 
 /// A random order of all places that leads through each once (Sattolo's algorithm).
@@ -83,6 +103,16 @@ fn is_one_cycle(chain: &[Hop]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_measurement_takes_its_time_however_fast_a_load_is() {
+        for ns in [0.3, 1.2, 20.0, 100.0, 400.0] {
+            let time = |loads: usize| (loads as f64 * ns / 1e3) as u64;
+            let us = time(batch(time));
+            assert!((BATCH_US..=2 * BATCH_US + 8).contains(&us), "{ns} ns a load: {us} µs");
+        }
+        assert!(batch(|_| 0) > 0, "a clock that stands still holds nobody up");
+    }
 
     #[test]
     fn a_chain_is_one_cycle_and_a_broken_one_is_seen() {
