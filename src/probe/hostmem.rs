@@ -109,22 +109,22 @@ fn bandwidth(
         n => n.min(node.cpus.len()),
     };
     plan.tell(link, 0.0, &format!("node {}: filling memory", node.id))?;
-    let streams = Streams::new(&node.cpus[..threads], bytes as usize);
+    let streams = Streams::new(&node.cpus[..threads], bytes as usize, link.clock());
     // A hypervisor maps memory while it is first used: none of that belongs into a figure.
     for _ in 0..SETTLING {
         for kernel in Kernel::ALL {
-            streams.pass(kernel, link)?;
+            streams.pass(kernel, 1, link)?;
         }
     }
     for kernel in Kernel::ALL {
         let what = format!("node {}: {}", node.id, kernel.name());
         let series = format!("node{}_{}", node.id, kernel.name());
         let (mut rates, mut spent) = (Vec::new(), 0_u64);
-        // The first pass warms up: page tables, clocks.
-        streams.pass(kernel, link)?;
+        let passes = streams.settle(kernel, link)?;
+        let bytes = kernel.bytes_per_element() as f64 * streams.elements() as f64 * f64::from(passes);
         while rates.len() < 3 || (spent as f64) < params.number("seconds") * 1e6 {
-            let us = streams.pass(kernel, link)?;
-            let rate = kernel.bytes_per_element() as f64 * streams.elements() as f64 / us.max(1) as f64 / 1e3;
+            let ns = streams.pass(kernel, passes, link)?.max(1);
+            let (rate, us) = (bytes / ns as f64, ns / 1_000);
             rates.push(rate);
             link.sample(&series, "GB/s", rate)?;
             spent += us;
@@ -134,7 +134,12 @@ fn bandwidth(
         plan.step();
         let label = format!("Node {} {}", node.id, kernel.name());
         let figure = Figure::median(&series, &label, "GB/s", Better::Higher, &rates);
-        let method = format!("{threads} threads, {} bytes an element, {}", kernel.bytes_per_element(), streams::STORES);
+        let method = format!(
+            "{}, {} bytes an element, {}",
+            threads_in_words(threads),
+            kernel.bytes_per_element(),
+            streams::STORES
+        );
         outcome.figures.extend(figure.map(|figure| figure.by(&method)));
     }
     outcome.checks.extend(streams.finish().into_iter().map(|mut check| {
@@ -142,6 +147,10 @@ fn bandwidth(
         check
     }));
     Ok(())
+}
+
+fn threads_in_words(threads: usize) -> String {
+    if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
 }
 
 fn latencies(

@@ -1,13 +1,14 @@
 //! Arrays that threads of one node stream through, each its own part.
 //!
-//! Invariants: a thread runs on its CPU from before it touches its memory; a pass is timed from the moment
-//! that all threads are ready to the moment that all are done.
+//! Invariants: a thread runs on its CPU from before it touches its memory; each takes its own times, and a measurement
+//! is from the moment that the first begins to the moment that the last is done: who waits for them has no CPU of its own.
 #![expect(unsafe_code, reason = "stores past the caches exist as intrinsics on raw pointers only")]
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
+use crate::model::Clock;
 use crate::probe::{Check, Failure, Link};
 
 /// How results are stored, in words.
@@ -67,28 +68,62 @@ impl Kernel {
     }
 }
 
+/// Time that a measurement takes at least, ns: passes are repeated within it.
+const LEAST_NS: u64 = 4_000_000;
+/// Passes of a measurement, at most.
+const MOST_PASSES: u32 = 1 << 16;
+
 /// The threads of a node with their arrays.
 pub(super) struct Streams {
     threads: Vec<JoinHandle<[bool; 4]>>,
-    todo: Arc<AtomicU8>,
-    barrier: Arc<Barrier>,
+    shared: Arc<Shared>,
     elements: usize,
 }
 
+/// What all threads see.
+struct Shared {
+    barrier: Barrier,
+    clock: Arc<dyn Clock>,
+    /// What is to be done, and how often.
+    todo: AtomicU8,
+    passes: AtomicU32,
+    /// When the first of them began, and the last of them was done, ns.
+    began: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl Shared {
+    /// Does it, and notes from when to when.
+    fn time(&self, mut pass: impl FnMut()) {
+        self.began.fetch_min(self.clock.nanos(), Ordering::AcqRel);
+        for _ in 0..self.passes.load(Ordering::Acquire) {
+            pass();
+        }
+        self.ended.fetch_max(self.clock.nanos(), Ordering::AcqRel);
+    }
+}
+
 impl Streams {
-    /// One thread on each of these CPUs; three arrays of `bytes` together.
-    pub(super) fn new(cpus: &[usize], bytes: usize) -> Self {
+    /// One thread on each of these CPUs, timed by this clock; three arrays of `bytes` together.
+    pub(super) fn new(cpus: &[usize], bytes: usize, clock: Arc<dyn Clock>) -> Self {
         let lines = (bytes / size_of::<Line>() / cpus.len().max(1)).max(1);
-        let (todo, barrier) = (Arc::new(AtomicU8::new(END)), Arc::new(Barrier::new(cpus.len() + 1)));
+        let shared = Arc::new(Shared {
+            barrier: Barrier::new(cpus.len() + 1),
+            clock,
+            todo: AtomicU8::new(END),
+            passes: AtomicU32::new(1),
+            began: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+        });
         let start = |(place, &cpu): (usize, &usize)| {
-            let (todo, barrier) = (Arc::clone(&todo), Arc::clone(&barrier));
-            std::thread::spawn(move || work(cpu, place as u64, lines, &todo, &barrier))
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || work(cpu, place as u64, lines, &shared))
         };
         let threads = cpus.iter().enumerate().map(start).collect();
         let elements = lines * WIDTH * cpus.len();
         // All memory is touched when the threads come here for the first time.
-        barrier.wait();
-        Self { threads, todo, barrier, elements }
+        shared.barrier.wait();
+        Self { threads, shared, elements }
     }
 
     /// Elements of each array.
@@ -96,21 +131,33 @@ impl Streams {
         self.elements
     }
 
-    /// One pass over all of it; how long it took, µs.
-    pub(super) fn pass(&self, kernel: Kernel, link: &Link) -> Result<u64, Failure> {
+    /// So many passes over all of it; how long they took, ns.
+    pub(super) fn pass(&self, kernel: Kernel, passes: u32, link: &Link) -> Result<u64, Failure> {
         link.check()?;
-        self.todo.store(kernel as u8, Ordering::Release);
-        self.barrier.wait();
-        let began = link.micros();
-        self.barrier.wait();
-        Ok(link.micros().saturating_sub(began))
+        let shared = &self.shared;
+        shared.todo.store(kernel as u8, Ordering::Release);
+        shared.passes.store(passes, Ordering::Release);
+        shared.began.store(u64::MAX, Ordering::Release);
+        shared.ended.store(0, Ordering::Release);
+        shared.barrier.wait();
+        shared.barrier.wait();
+        Ok(shared.ended.load(Ordering::Acquire).saturating_sub(shared.began.load(Ordering::Acquire)))
+    }
+
+    /// How many passes a measurement has to be made of. They warm up meanwhile: page tables, clocks.
+    pub(super) fn settle(&self, kernel: Kernel, link: &Link) -> Result<u32, Failure> {
+        let mut passes = 1;
+        while self.pass(kernel, passes, link)? < LEAST_NS && passes < MOST_PASSES {
+            passes *= 2;
+        }
+        Ok(passes)
     }
 
     /// Ends the threads and says whether what they computed was right.
     pub(super) fn finish(mut self) -> Vec<Check> {
         let threads = std::mem::take(&mut self.threads);
-        self.todo.store(END, Ordering::Release);
-        self.barrier.wait();
+        self.shared.todo.store(END, Ordering::Release);
+        self.shared.barrier.wait();
         // A thread that panicked computed nothing right.
         let results: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap_or([false; 4])).collect();
         let check = |kernel: Kernel| {
@@ -125,8 +172,8 @@ impl Streams {
 impl Drop for Streams {
     fn drop(&mut self) {
         if !self.threads.is_empty() {
-            self.todo.store(END, Ordering::Release);
-            self.barrier.wait();
+            self.shared.todo.store(END, Ordering::Release);
+            self.shared.barrier.wait();
         }
     }
 }
@@ -142,7 +189,7 @@ fn line(seed: u64, i: usize) -> Line {
     Line(std::array::from_fn(|k| value(seed, i * WIDTH + k)))
 }
 
-fn work(cpu: usize, place: u64, lines: usize, todo: &AtomicU8, barrier: &Barrier) -> [bool; 4] {
+fn work(cpu: usize, place: u64, lines: usize, shared: &Shared) -> [bool; 4] {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
     // Where it may not be bound it still runs, a little worse placed.
@@ -153,28 +200,25 @@ fn work(cpu: usize, place: u64, lines: usize, todo: &AtomicU8, barrier: &Barrier
     let b: Vec<_> = (0..lines).map(|i| line(seed_b, i)).collect();
     let c: Vec<_> = (0..lines).map(|i| line(seed_c, i)).collect();
     let mut right = [true; 4];
-    barrier.wait();
+    shared.barrier.wait();
     let mut last = END;
     loop {
-        barrier.wait();
-        let now = todo.load(Ordering::Acquire);
+        shared.barrier.wait();
+        let now = shared.todo.load(Ordering::Acquire);
         if now != last {
-            // Between kernels, outside of what is timed: the pass that follows warms up.
+            // Between kernels, and before it takes a time: the measurement that follows warms up.
             verify(last, &a, seed_b, seed_c, &mut right);
             a.fill(Line([f64::NAN; WIDTH]));
         }
         last = now;
         match now {
-            n if n == Kernel::Read as u8 => {
-                let sum = read(std::hint::black_box(&b));
-                a[0].0[0] = sum;
-            }
-            n if n == Kernel::Write as u8 => write(&mut a),
-            n if n == Kernel::Copy as u8 => copy(&mut a, &b),
-            n if n == Kernel::Triad as u8 => triad(&mut a, &b, &c),
+            n if n == Kernel::Read as u8 => shared.time(|| a[0].0[0] = read(std::hint::black_box(&b))),
+            n if n == Kernel::Write as u8 => shared.time(|| write(std::hint::black_box(&mut a))),
+            n if n == Kernel::Copy as u8 => shared.time(|| copy(std::hint::black_box(&mut a), &b)),
+            n if n == Kernel::Triad as u8 => shared.time(|| triad(std::hint::black_box(&mut a), &b, &c)),
             _ => return right,
         }
-        barrier.wait();
+        shared.barrier.wait();
     }
 }
 
@@ -253,5 +297,73 @@ fn fence() {
     // SAFETY: SSE is part of x86_64.
     unsafe {
         std::arch::x86_64::_mm_sfence();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::{SystemClock, Time};
+    use crate::probe::protocol::Request;
+    use crate::probe::{Params, Target};
+
+    /// The thread that waits for the others always comes late to it.
+    struct Slow {
+        clock: SystemClock,
+        main: std::thread::ThreadId,
+    }
+
+    impl Clock for Slow {
+        fn now(&self) -> Time {
+            self.clock.now()
+        }
+        fn micros(&self) -> u64 {
+            if std::thread::current().id() == self.main {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            self.clock.micros()
+        }
+    }
+
+    fn link(clock: Arc<dyn Clock>) -> Link {
+        let request = Request {
+            run: "r".to_owned(),
+            probe: "hostmem".to_owned(),
+            target: Target::default(),
+            params: Params::default(),
+            duty_pct: 100,
+            most_bytes: 0,
+            most_ms: 60_000,
+            parent: 0,
+        };
+        Link::new(request, clock, Arc::default(), Box::new(std::io::sink()))
+    }
+
+    #[test]
+    fn the_threads_take_the_time_and_not_the_one_that_waits_for_them() {
+        let clock: Arc<dyn Clock> = Arc::new(Slow { clock: SystemClock::start(), main: std::thread::current().id() });
+        let link = link(Arc::clone(&clock));
+        let streams = Streams::new(&[0, 0], 3 << 16, clock);
+        for kernel in Kernel::ALL {
+            let one = streams.pass(kernel, 1, &link).unwrap();
+            assert!(one > 0 && one < 150_000_000, "{kernel:?}: {one} ns");
+        }
+        assert!(streams.finish().iter().all(|check| check.passed));
+    }
+
+    #[test]
+    fn small_arrays_are_passed_until_a_measurement_takes_its_time() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+        let link = link(Arc::clone(&clock));
+        let streams = Streams::new(&[0], 3 << 12, clock);
+        for kernel in Kernel::ALL {
+            let passes = streams.settle(kernel, &link).unwrap();
+            assert!(passes > 8, "{kernel:?}: {passes}");
+            let (few, many) = (streams.pass(kernel, 1, &link).unwrap(), streams.pass(kernel, passes, &link).unwrap());
+            assert!(many > few && many > LEAST_NS / 4, "{kernel:?}: {few} {many}");
+        }
+        assert!(streams.finish().iter().all(|check| check.passed), "what is repeated is right as well");
     }
 }
