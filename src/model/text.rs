@@ -10,7 +10,12 @@ pub const MAX_CHARS: usize = 256;
 /// Keeps what can be drawn: no escape sequences, no control characters (C0, DEL, C1), no bidirectional overrides,
 /// nothing of zero width. Runs of white space become one space; at most [`MAX_CHARS`] characters stay.
 pub fn clean(text: &str) -> String {
-    let mut out = String::with_capacity(text.len().min(MAX_CHARS));
+    clean_to(text, MAX_CHARS)
+}
+
+/// The same for whole sentences: at most `most` characters stay.
+pub fn clean_to(text: &str, most: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(most));
     let mut kept = 0;
     let mut space = false;
     let mut rest = text.chars();
@@ -30,7 +35,7 @@ pub fn clean(text: &str) -> String {
             kept += 1;
             space = false;
         }
-        if kept >= MAX_CHARS {
+        if kept >= most {
             break;
         }
         out.push(c);

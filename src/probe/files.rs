@@ -11,7 +11,11 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::model::text::clean_to;
 
 use super::page::page;
 use super::report::{Report, SCHEMA};
@@ -23,6 +27,8 @@ const MAX_REPORT: u64 = 16 << 20;
 const MAX_LISTED: usize = 1_000;
 /// Who has the lock.
 const HOLDER: &str = "holder.json";
+/// Longest text of a file, in characters.
+const MAX_TEXT: usize = 4_096;
 /// Longest name of a run.
 const MAX_NAME: usize = 100;
 
@@ -216,7 +222,7 @@ impl Files {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let text = fs::read(self.root.join(HOLDER)).ok();
-                return Ok(Locked::Theirs(text.and_then(|text| serde_json::from_slice(&text).ok())));
+                return Ok(Locked::Theirs(text.and_then(|text| parse(&text).ok())));
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
@@ -244,11 +250,27 @@ fn read(path: &Path) -> Result<Report, FilesError> {
     let mut bytes = Vec::new();
     File::open(path).map_err(failed)?.take(MAX_REPORT).read_to_end(&mut bytes).map_err(failed)?;
     let report: Report =
-        serde_json::from_slice(&bytes).map_err(|error| FilesError::NoReport(path.to_owned(), error.to_string()))?;
+        parse(&bytes).map_err(|error| FilesError::NoReport(path.to_owned(), clean_to(&error.to_string(), MAX_TEXT)))?;
     if report.schema == SCHEMA {
         Ok(report)
     } else {
         Err(FilesError::NoReport(path.to_owned(), format!("its schema is '{}'", report.schema)))
+    }
+}
+
+/// What a file says, with every text in it safe to show: it may come from another machine.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
+    serde_json::from_value(cleaned(serde_json::from_slice(bytes)?))
+}
+
+fn cleaned(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(clean_to(&text, MAX_TEXT)),
+        Value::Array(values) => values.into_iter().map(cleaned).collect(),
+        Value::Object(map) => {
+            map.into_iter().map(|(name, value)| (clean_to(&name, MAX_TEXT), cleaned(value))).collect()
+        }
+        other => other,
     }
 }
 
@@ -364,6 +386,49 @@ mod tests {
         let error = write_once(full.path(), "x", b"data").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert_eq!(names(full.path()), [""; 0], "neither the file nor its temporary one");
+    }
+
+    #[test]
+    fn no_text_of_a_file_reaches_the_terminal_as_more_than_text() {
+        const EVIL: &str = "a\u{1b}]0;x\u{7}\u{1b}[31m\u{9b}1m\u{202e}\r\nb|c";
+        fn soil(value: &mut Value) {
+            match value {
+                Value::String(text) if text != SCHEMA => text.push_str(EVIL),
+                Value::Array(values) => values.iter_mut().for_each(soil),
+                Value::Object(map) => map.values_mut().for_each(soil),
+                _ => {}
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut report = report("a", 4000.0);
+        report.environment.facts.insert(EVIL.to_owned(), String::new());
+        report.moments.insert(EVIL.to_owned(), 1.0);
+        report.notes.push(String::new());
+        let mut value = serde_json::to_value(&report).unwrap();
+        let (mut kept, path) = (value.clone(), folder.path().join("x.json"));
+        soil(&mut value);
+        // Words of the format have to stay what they are.
+        value["ending"] = kept["ending"].take();
+        value["verdict"]["level"] = kept["verdict"]["level"].take();
+        value["results"][0]["better"] = kept["results"][0]["better"].take();
+        fs::write(&path, value.to_string()).unwrap();
+        let loaded = read(&path).unwrap();
+        let json = serde_json::to_value(&loaded).unwrap().to_string();
+        let shown = [page(&loaded), super::super::page::compare(&loaded, &loaded).unwrap()];
+        for text in shown.iter().map(String::as_str).chain([json.as_str()]) {
+            let bad = text.chars().find(|&c| (c.is_control() && c != '\n') || c == '\u{202e}');
+            assert!(bad.is_none() && text.contains("a b"), "{bad:?} in {text}");
+        }
+        assert!(loaded.environment.facts.contains_key("a b|c") && loaded.probe == "hbma b|c", "{:?}", loaded.probe);
+        for table in shown.iter().flat_map(|text| text.split("\n\n")).filter(|part| part.starts_with('|')) {
+            let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+            let first = columns(table.lines().next().unwrap());
+            assert!(table.lines().all(|line| columns(line) == first), "{table}");
+        }
+        // Who holds the lock says so in a file as well.
+        let holder: Holder =
+            parse(&serde_json::to_vec(&Holder { probe: EVIL.to_owned(), ..holder("a") }).unwrap()).unwrap();
+        assert_eq!(holder.probe, "a b|c");
     }
 
     #[test]

@@ -33,6 +33,11 @@ pub fn percent(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |v| format!("{v:.0} %"))
 }
 
+/// A text as a cell of a table, which neither a bar nor a new line may end.
+pub fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace(['\r', '\n'], " ")
+}
+
 /// A moment as UTC, e.g. `2026-11-29 21:24:01 UTC`.
 pub fn utc(unix_ms: u64) -> String {
     let (year, month, day) = date(unix_ms / 86_400_000);
@@ -94,9 +99,9 @@ fn results(out: &mut String, report: &Report) {
         let _ = writeln!(
             out,
             "| {} | {} {} | {} – {} | {} | {} | {} | {} |",
-            figure.label,
+            cell(&figure.label),
             number(Some(figure.value)),
-            figure.unit,
+            cell(&figure.unit),
             number(Some(figure.lo)),
             number(Some(figure.hi)),
             figure.n,
@@ -280,10 +285,10 @@ pub fn compare(old: &Report, new: &Report) -> Result<String, String> {
         let _ = writeln!(
             out,
             "| {} | {} | {} {} | {} | {word} |",
-            figure.label,
+            cell(&figure.label),
             number(before.map(|before| before.value)),
             number(Some(figure.value)),
-            figure.unit,
+            cell(&figure.unit),
             percent(share)
         );
     }
@@ -291,9 +296,9 @@ pub fn compare(old: &Report, new: &Report) -> Result<String, String> {
         let _ = writeln!(
             out,
             "| {} | {} {} | – | – | not in the newer one |",
-            figure.label,
+            cell(&figure.label),
             number(Some(figure.value)),
-            figure.unit
+            cell(&figure.unit)
         );
     }
     Ok(out)

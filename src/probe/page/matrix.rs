@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::probe::report::Judged;
 
-use super::number;
+use super::{cell, number};
 
 /// Between the title of a matrix and a pair, and between the two of a pair, in a figure's label.
 const TITLE: &str = ": ";
@@ -49,16 +49,16 @@ impl<'a> Matrix<'a> {
 impl fmt::Display for Matrix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rows, columns) = (self.names(|cell| cell.0), self.names(|cell| cell.1));
-        write!(f, "| {} |", self.title)?;
+        write!(f, "| {} |", cell(self.title))?;
         for column in &columns {
-            write!(f, " → {column} |")?;
+            write!(f, " → {} |", cell(column))?;
         }
         write!(f, "\n| --- |{}\n", " ---: |".repeat(columns.len()))?;
         for row in rows {
-            write!(f, "| {row} |")?;
+            write!(f, "| {} |", cell(row))?;
             for column in &columns {
-                let cell = self.cells.iter().find(|cell| (cell.0, cell.1) == (row, *column));
-                write!(f, " {} |", number(cell.map(|cell| cell.2)))?;
+                let found = self.cells.iter().find(|cell| (cell.0, cell.1) == (row, *column));
+                write!(f, " {} |", number(found.map(|cell| cell.2)))?;
             }
             writeln!(f)?;
         }

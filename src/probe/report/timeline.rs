@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::GpuEnvironment;
+use crate::probe::page::cell;
 use crate::probe::protocol::{Better, Figure};
 
 /// The moment from which a probe loads the GPU.
@@ -89,7 +90,7 @@ impl Timeline {
             self.throttled_ms.iter().filter(|(_, held)| held.iter().flatten().any(|ms| *ms > 0.0)).collect();
         let _ = write!(out, "| GPU {index}, s | SM clock, MHz | °C | W |");
         for (reason, _) in &reasons {
-            let _ = write!(out, " {}, ms |", reason.replace('_', " "));
+            let _ = write!(out, " {}, ms |", cell(&reason.replace('_', " ")));
         }
         let _ = writeln!(out, "\n| ---: | ---: | ---: | ---: |{}", " ---: |".repeat(reasons.len()));
         let number = |values: &[Option<f64>], step: usize| {
