@@ -386,9 +386,15 @@ fn reports_are_listed_shown_compared_and_made_a_baseline() {
         "{}",
         compared.stdout
     );
+    let itself = home.say(&["compare", &first.run]);
+    assert_eq!(itself.code, 1);
+    let words = format!("run {} is itself the baseline of fake on the host", first.run);
+    assert!(itself.stderr.contains(&words), "{}", itself.stderr);
     let against = home.say(&["compare", &again.run]);
     assert!(against.stdout.contains(&format!("{} against {}", again.run, first.run)), "{}", against.stdout);
-    assert_eq!(home.say(&["baseline", &second.run]).code, 0);
+    let made = home.say(&["baseline", &second.run]);
+    let words = format!("run {} is now the baseline of fake on the host", second.run);
+    assert!(made.code == 0 && made.stdout.contains(&words), "{}{}", made.stdout, made.stderr);
     let against = home.say(&["compare", "baseline:fake", "last:fake"]);
     assert!(against.stdout.contains(&format!("{0} against {0}", second.run)), "{}", against.stdout);
     let list = home.say(&["list"]);
@@ -397,6 +403,23 @@ fn reports_are_listed_shown_compared_and_made_a_baseline() {
     let named = |id: &str| rows.as_array().unwrap().iter().any(|row| row["probe"] == id);
     assert!(named("hostmem") && named("hbm"));
     assert_eq!(home.say(&["show", "no-such-run"]).code, 1);
+}
+
+#[test]
+fn a_run_that_went_wrong_is_no_baseline() {
+    for (mode, more, words) in [
+        ("wrong", &[][..], "its computation was wrong"),
+        ("missing", &[], "it has no result"),
+        ("good", &["--duty", "50"], "it had less than all of its target"),
+        ("good", &["--force", "--duty", "100"], "it was forced"),
+    ] {
+        let home = Home::new();
+        let run = home.run(mode, more).report().run;
+        let said = home.say(&["baseline", &run]);
+        assert_eq!(said.code, 1, "{mode} {more:?}");
+        assert!(said.stderr.contains(&format!("run {run} cannot be a baseline: {words}")), "{}", said.stderr);
+        assert!(!home.folder().join("baseline").exists(), "{mode} {more:?}");
+    }
 }
 
 /// Names of all fields of a document; of tables whose keys are data, one for all.

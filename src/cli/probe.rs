@@ -195,20 +195,30 @@ pub(super) fn run(sources: &Sources, command: &ProbeCommand) -> Result<u8, Failu
         }
         ProbeCommand::Compare { old, new } => {
             let files = there()?;
-            let first = load(files, old)?;
+            let (first, new_is_left_out) = (load(files, old)?, new.is_none());
             let (old, new) = match new {
                 Some(new) => (first, load(files, new)?),
                 None => (baseline(files, &first)?, first),
             };
+            if new_is_left_out && old.run == new.run {
+                let Report { run, probe, target, .. } = &new;
+                let words = format!(
+                    "run {run} is itself the baseline of {probe} on {target}: there is nothing else to \
+                    compare it with"
+                );
+                return Err(Failure::Error(words));
+            }
             print(&compare(&old, &new).map_err(Failure::error)?)?;
             Ok(0)
         }
         ProbeCommand::Baseline { run } => {
             let report = load(there()?, run)?;
-            if report.ending != Ending::Done {
-                return Err(Failure::Error(format!("run {} has no result to hold others against", report.run)));
+            if let Some(why) = report.is_no_baseline() {
+                return Err(Failure::Error(format!("run {} cannot be a baseline: {why}", report.run)));
             }
             there()?.keep_baseline(&report).map_err(Failure::error)?;
+            let Report { run, probe, target, .. } = &report;
+            print(&format!("run {run} is now the baseline of {probe} on {target}, for runs with the same inputs\n"))?;
             Ok(0)
         }
     }

@@ -341,6 +341,19 @@ impl Report {
         self.duty_pct < 100 || !self.environment.company.is_empty()
     }
 
+    /// Why no later run may be held against it; `None` where one may.
+    pub fn is_no_baseline(&self) -> Option<&'static str> {
+        if self.ending != Ending::Done {
+            Some("it has no result")
+        } else if self.checks.iter().any(|check| !check.passed) {
+            Some("its computation was wrong")
+        } else if self.is_shared() {
+            Some("it had less than all of its target")
+        } else {
+            self.forced.then_some("it was forced")
+        }
+    }
+
     fn judge(&self) -> Verdict {
         let wrong: Vec<_> = self.checks.iter().filter(|check| !check.passed).collect();
         if let Some(first) = wrong.first() {

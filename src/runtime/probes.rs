@@ -451,7 +451,7 @@ impl Worker {
     fn keep(&self, report: &Report, is_first: bool) -> Result<String, String> {
         let files = self.setup.files.as_ref().map_err(Clone::clone)?;
         let path = files.keep(report).map_err(|error| error.to_string())?;
-        let good = report.ending == Ending::Done && report.verdict.level != Level::Failed && !report.is_shared();
+        let good = report.verdict.level != Level::Failed && report.is_no_baseline().is_none();
         if is_first && good {
             files.keep_baseline(report).map_err(|error| error.to_string())?;
         }
