@@ -238,7 +238,7 @@ fn load(files: &Files, name: &str) -> Result<Report, Failure> {
 }
 
 fn baseline(files: &Files, report: &Report) -> Result<Report, Failure> {
-    files.baseline(&report.probe, &report.target, &report.inputs).ok_or_else(|| {
+    files.baseline(&report.probe, &report.target, &report.inputs, report.bound()).ok_or_else(|| {
         Failure::Error(format!(
             "there is no baseline of {} on {} here; `warptop probe baseline RUN` makes one",
             report.probe, report.target

@@ -181,18 +181,24 @@ impl Files {
         names.into_iter().filter_map(|name| read(&name).ok()).filter(move |report| report.probe == probe)
     }
 
-    fn baseline_name(probe: &str, target: &Target, inputs: &Params) -> String {
-        // Other inputs, other figures: each set of them has its own.
+    fn baseline_name(probe: &str, target: &Target, inputs: &Params, bound: Option<&str>) -> String {
+        // Other inputs or fewer CPUs, other figures: each set of them has its own.
         let mut sum = flate2::Crc::new();
         for (name, value) in inputs.iter() {
             sum.update(format!("{name}={value};").as_bytes());
         }
+        if let Some(bound) = bound {
+            sum.update(format!("bound={bound};").as_bytes());
+        }
         format!("{}-{}-{:08x}.json", safe(probe), target.key(), sum.sum())
     }
 
-    /// What runs of this probe with these inputs on this target are held against, if there is anything yet.
-    pub fn baseline(&self, probe: &str, target: &Target, inputs: &Params) -> Option<Report> {
-        read(&self.root.join("baseline").join(Self::baseline_name(probe, target, inputs))).ok()
+    /// What runs of this probe with these inputs on this target, or on the part of it that they are bound to, are held
+    /// against, if there is anything yet.
+    pub fn baseline(&self, probe: &str, target: &Target, inputs: &Params, bound: Option<&str>) -> Option<Report> {
+        let name = Self::baseline_name(probe, target, inputs, bound);
+        // One of an older version may be of a part without its name saying so.
+        read(&self.root.join("baseline").join(name)).ok().filter(|report| report.bound() == bound)
     }
 
     /// Makes a report what later ones are held against, in place of any that was before.
@@ -200,7 +206,7 @@ impl Files {
     /// # Errors
     /// When the disk does not take it.
     pub fn keep_baseline(&self, report: &Report) -> Result<(), FilesError> {
-        let name = Self::baseline_name(&report.probe, &report.target, &report.inputs);
+        let name = Self::baseline_name(&report.probe, &report.target, &report.inputs, report.bound());
         let failed = |error: io::Error| FilesError::Write(self.root.join("baseline").join(&name), error);
         let folder = self.folder("baseline").map_err(failed)?;
         let json = serde_json::to_vec_pretty(report).map_err(|error| failed(error.into()))?;
@@ -448,17 +454,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let files = Files::at(folder.path());
         let report = report("a", 4000.0);
-        assert_eq!(files.baseline("hbm", &report.target, &report.inputs), None);
+        assert_eq!(files.baseline("hbm", &report.target, &report.inputs, None), None);
         files.keep_baseline(&report).unwrap();
         files.keep_baseline(&Report { run: "b".to_owned(), ..report.clone() }).unwrap();
         assert_eq!(
-            files.baseline("hbm", &report.target, &report.inputs).map(|report| report.run),
+            files.baseline("hbm", &report.target, &report.inputs, None).map(|report| report.run),
             Some("b".to_owned())
         );
-        assert_eq!(files.baseline("hbm", &Target::default(), &report.inputs), None);
-        assert_eq!(files.baseline("pcie", &report.target, &report.inputs), None);
+        assert_eq!(files.baseline("hbm", &Target::default(), &report.inputs, None), None);
+        assert_eq!(files.baseline("pcie", &report.target, &report.inputs, None), None);
         let mut others = report.inputs.clone();
         others.put("mib", crate::probe::Value::Number(1.0));
-        assert_eq!(files.baseline("hbm", &report.target, &others), None, "other inputs");
+        assert_eq!(files.baseline("hbm", &report.target, &others, None), None, "other inputs");
+        let mut part = report.clone();
+        let words = "1 of 4 CPUs of node 0";
+        let bound = Some(words);
+        part.environment.facts.insert(crate::probe::report::BOUND.to_owned(), words.to_owned());
+        assert_eq!(files.baseline("hbm", &report.target, &report.inputs, bound), None, "a part is not the whole");
+        files.keep_baseline(&Report { run: "c".to_owned(), ..part }).unwrap();
+        let run = |bound| files.baseline("hbm", &report.target, &report.inputs, bound).map(|report| report.run);
+        assert_eq!([run(bound), run(None)], [Some("c".to_owned()), Some("b".to_owned())]);
+        assert_eq!(run(Some("2 of 4 CPUs of node 0")), None);
     }
 }

@@ -11,6 +11,7 @@ mod latency;
 mod streams;
 
 use super::plan::Plan;
+use super::report::BOUND;
 use super::topology::{self, Node, Topology};
 use super::{Better, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
 use streams::{Kernel, Streams};
@@ -76,6 +77,12 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
     let topology = Topology::read();
     let mut outcome = Outcome::default();
     outcome.facts.extend(topology.facts());
+    if let Some(bound) = topology.bound() {
+        outcome.notes.push(format!(
+            "bound to {bound} (taskset, a container): these are figures of a part, held against runs of the same part only"
+        ));
+        outcome.facts.insert(BOUND.to_owned(), bound);
+    }
     if cfg!(debug_assertions) {
         outcome.notes.push("built without optimisation: these figures say nothing about the machine".to_owned());
     }

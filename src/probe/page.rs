@@ -311,6 +311,7 @@ fn differences(old: &Report, new: &Report) -> Vec<(&'static str, String, String)
         let pairs: Vec<_> = report.inputs.iter().map(|(name, value)| format!("{name} {value}")).collect();
         pairs.join(", ")
     };
+    let bound = |report: &Report| report.bound().unwrap_or("all of it").to_owned();
     let product =
         |report: &Report| report.target.gpus.first().map_or_else(|| "host".to_owned(), |gpu| gpu.name.clone());
     [
@@ -318,6 +319,7 @@ fn differences(old: &Report, new: &Report) -> Vec<(&'static str, String, String)
         ("target", old.target.key(), new.target.key()),
         ("product", product(old), product(new)),
         ("inputs", inputs(old), inputs(new)),
+        ("bound to", bound(old), bound(new)),
         ("duty cycle, %", old.duty_pct.to_string(), new.duty_pct.to_string()),
         ("driver", text(&old.environment.driver), text(&new.environment.driver)),
         ("kernel", text(&old.environment.kernel), text(&new.environment.kernel)),

@@ -19,6 +19,9 @@ use timeline::Timeline;
 /// What `schema` says.
 pub const SCHEMA: &str = "warptop.probe/1";
 
+/// The fact that says to what part of its target a run was bound: only runs of the same part are held against each other.
+pub const BOUND: &str = "bound to";
+
 /// Below this share of the reference a figure is worth a look, %.
 const WATCH_PCT: f64 = 95.0;
 /// Below this share of the reference something is wrong, %.
@@ -334,6 +337,11 @@ impl Report {
         };
         // Nothing was judged: that it failed says how the run ended, not how good the machine is.
         Verdict { level: Level::Unknown, summary, advice: Vec::new() }
+    }
+
+    /// To what part of its target it was bound; `None`: to all of it.
+    pub fn bound(&self) -> Option<&str> {
+        self.environment.facts.get(BOUND).map(String::as_str)
     }
 
     /// Whether it had less than all of its target: what it says is no ceiling then.

@@ -25,22 +25,50 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 pub(super) struct Topology {
     pub(super) nodes: Vec<Node>,
+    /// What of each node this process may use, where that is not all of it.
+    bound: Vec<Bounds>,
+}
+
+/// A node of which a process may use a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bounds {
+    node: usize,
+    ours: usize,
+    all: usize,
+}
+
+impl Bounds {
+    fn new(node: usize, cpus: &[usize], allowed: &BTreeSet<usize>) -> Option<Self> {
+        let (ours, all) = (cpus.iter().filter(|cpu| allowed.contains(cpu)).count(), cpus.len());
+        (ours < all).then_some(Self { node, ours, all })
+    }
 }
 
 impl Topology {
     pub(super) fn read() -> Self {
         let allowed = allowed();
-        let of_node = |id: usize| {
-            let list = fs::read_to_string(format!("{NODES}/node{id}/cpulist")).unwrap_or_default();
-            parse_list(&list).into_iter().filter(|cpu| allowed.contains(cpu)).collect::<Vec<_>>()
-        };
-        let mut nodes: Vec<_> = ids().into_iter().map(|id| Node::new(id, of_node(id))).collect();
+        let (mut nodes, mut bound) = (Vec::new(), Vec::new());
+        for id in ids() {
+            let mut cpus = parse_list(&fs::read_to_string(format!("{NODES}/node{id}/cpulist")).unwrap_or_default());
+            bound.extend(Bounds::new(id, &cpus, &allowed));
+            cpus.retain(|cpu| allowed.contains(cpu));
+            nodes.push(Node::new(id, cpus));
+        }
         // A node of memory only, or one whose CPUs are not ours, cannot be measured from within.
         nodes.retain(|node| !node.cpus.is_empty());
         if nodes.is_empty() {
+            let online = parse_list(&fs::read_to_string(format!("{CPUS}/online")).unwrap_or_default());
+            bound.extend(Bounds::new(0, &online, &allowed));
             nodes.push(Node::new(0, allowed.into_iter().collect()));
         }
-        Self { nodes }
+        Self { nodes, bound }
+    }
+
+    /// Of which nodes this process may use only a part: "1 of 4 CPUs of node 0"; `None` when all of every node.
+    pub(super) fn bound(&self) -> Option<String> {
+        let words = |Bounds { node, ours, all }: &Bounds| format!("{ours} of {all} CPUs of node {node}");
+        let words: Vec<_> = self.bound.iter().map(words).collect();
+        (!words.is_empty()).then(|| words.join(", "))
     }
 
     pub(super) fn facts(&self) -> Vec<(String, String)> {
@@ -191,6 +219,16 @@ mod tests {
         }
         assert_eq!(allowed(), before);
         assert!(Bound::to(&[]).is_none(), "a thread has to run somewhere");
+    }
+
+    #[test]
+    fn a_process_that_is_bound_to_some_cpus_is_told_so() {
+        let allowed = BTreeSet::from([0, 1, 2, 3]);
+        let bound = [(0, 0..4), (1, 4..8), (2, 2..6), (3, 0..0)];
+        let bound = bound.into_iter().filter_map(|(id, cpus)| Bounds::new(id, &cpus.collect::<Vec<_>>(), &allowed));
+        let topology = Topology { nodes: Vec::new(), bound: bound.collect() };
+        assert_eq!(topology.bound().as_deref(), Some("0 of 4 CPUs of node 1, 2 of 4 CPUs of node 2"));
+        assert_eq!(Topology { nodes: Vec::new(), bound: Vec::new() }.bound(), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::probe::files::{Files, FilesError, Holder, Lock, Locked};
 use crate::probe::guard::{self, Admission, Verdict, Watch};
 use crate::probe::life::{Ask, Effect, End, Ended, Event, Refusal};
 use crate::probe::protocol::{MAX_SAMPLES, Message, Outcome, Request, Sample};
-use crate::probe::report::{Ending, Environment, Level, Report, SCHEMA};
+use crate::probe::report::{BOUND, Ending, Environment, Level, Report, SCHEMA};
 use crate::probe::{self, Cost, PROBES, Params, Probe, Target};
 use crate::sampler::Sink;
 
@@ -428,9 +428,10 @@ impl Worker {
         let Some(active) = self.active.take() else { return };
         self.mark(place, &ended.ask, &Edge::End(ended.end.name().into()));
         let environment = machine::environment(&self.setup.sink.store().read(), &ended.ask.target, ended.span);
-        let baseline = self.setup.files.as_ref().ok();
-        let baseline =
-            baseline.and_then(|files| files.baseline(PROBES[place].spec.id, &ended.ask.target, &ended.ask.params));
+        let bound = outcome.as_ref().and_then(|outcome| outcome.facts.get(BOUND)).map(String::as_str);
+        let Ask { target, params, .. } = &ended.ask;
+        let files = self.setup.files.as_ref().ok();
+        let baseline = files.and_then(|files| files.baseline(PROBES[place].spec.id, target, params, bound));
         let report = report(&active, ended, environment, outcome, baseline.as_ref());
         let kept = self.keep(&report, baseline.is_none());
         if let Err(why) = &kept {
