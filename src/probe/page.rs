@@ -64,7 +64,13 @@ pub fn page(report: &Report) -> String {
     let mut out = String::new();
     // Writing to a String never fails, here and below.
     let _ = writeln!(out, "# {} on {}\n", report.probe, report.target);
-    let _ = writeln!(out, "**{}**: {}\n", report.verdict.level.word(), report.verdict.summary);
+    let summary = report.verdict.summary.as_str();
+    // What was not judged is no verdict: how it ended stands for it.
+    let ends = ["no result", "not run", "stopped"].into_iter().find_map(|end| Some((end, summary.strip_prefix(end)?)));
+    let _ = match ends {
+        Some((end, why)) if report.ending != Ending::Done => writeln!(out, "**{end}**{why}\n"),
+        _ => writeln!(out, "**{}**: {summary}\n", report.verdict.level.word()),
+    };
     for advice in &report.verdict.advice {
         let _ = writeln!(out, "- {advice}");
     }
@@ -73,8 +79,11 @@ pub fn page(report: &Report) -> String {
     }
     results(&mut out, report);
     for check in &report.checks {
-        let (word, detail) = if check.passed { ("right", "") } else { ("WRONG", check.detail.as_str()) };
-        let _ = writeln!(out, "- checked, {word}: {} {detail}", check.what);
+        let _ = match (check.passed, check.detail.as_str()) {
+            (true, _) => writeln!(out, "- checked, right: {}", check.what),
+            (false, "") => writeln!(out, "- checked, WRONG: {}", check.what),
+            (false, detail) => writeln!(out, "- checked, WRONG: {} ({detail})", check.what),
+        };
     }
     for note in &report.notes {
         let _ = writeln!(out, "- {note}");
@@ -180,8 +189,9 @@ fn run(out: &mut String, report: &Report) {
     out.push('\n');
 }
 
-fn environment(out: &mut String, environment: &Environment) {
-    out.push_str("## Machine\n\n");
+fn environment(page: &mut String, environment: &Environment) {
+    let mut lines = String::new();
+    let out = &mut lines;
     for (name, value) in [
         ("driver", &environment.driver),
         ("CUDA of the driver", &environment.cuda_driver),
@@ -200,7 +210,10 @@ fn environment(out: &mut String, environment: &Environment) {
     if !environment.company.is_empty() {
         let _ = writeln!(out, "- company: {}", environment.company);
     }
-    out.push('\n');
+    if !(out.is_empty() && environment.gpus.is_empty()) {
+        let _ = writeln!(page, "## Machine\n\n{out}");
+    }
+    let out = page;
     for gpu in &environment.gpus {
         machine(out, gpu);
     }
@@ -363,6 +376,25 @@ mod tests {
         ] {
             assert!(page.contains(words), "no '{words}' on:\n{page}");
         }
+    }
+
+    #[test]
+    fn a_run_without_a_result_says_how_it_ended_and_claims_nothing_else() {
+        for (ending, why, words) in [
+            (Ending::Failed, "it fell over", "**no result**: it fell over"),
+            (Ending::Stopped, "stopped by the user", "**stopped** by the user\n"),
+            (Ending::Stopped, "the program was left", "**stopped**: the program was left"),
+            (Ending::Refused, "an engine serves here", "**not run**: an engine serves here"),
+        ] {
+            let (verdict, why) = (Report::without_result(ending, why), Some(why.to_owned()));
+            let report = Report { ending, verdict, why, results: Vec::new(), checks: Vec::new(), ..report("a", 1.0) };
+            let page = page(&report);
+            assert!(page.contains(words), "no '{words}' on:\n{page}");
+            assert!(!page.contains("unknown") && !page.contains("## Machine"), "{page}");
+            assert!(page.lines().all(|line| line.trim_end() == line), "a trailing blank on:\n{page}");
+        }
+        let page = page(&report("a", 4000.0));
+        assert!(page.lines().all(|line| line.trim_end() == line), "a trailing blank on:\n{page}");
     }
 
     #[test]

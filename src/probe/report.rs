@@ -333,7 +333,10 @@ impl Report {
     pub fn without_result(ending: Ending, why: &str) -> Verdict {
         let summary = match ending {
             Ending::Refused => format!("not run: {why}"),
-            Ending::Done | Ending::Stopped | Ending::Failed => format!("no result: {why}"),
+            // "stopped by the user" says so itself.
+            Ending::Stopped if why.starts_with("stopped") => why.to_owned(),
+            Ending::Stopped => format!("stopped: {why}"),
+            Ending::Done | Ending::Failed => format!("no result: {why}"),
         };
         // Nothing was judged: that it failed says how the run ended, not how good the machine is.
         Verdict { level: Level::Unknown, summary, advice: Vec::new() }
@@ -362,6 +365,13 @@ impl Report {
         }
     }
 
+    /// It has become what later runs are held against. That is its verdict where there is no other.
+    pub fn becomes_baseline(&mut self) {
+        if self.verdict.level == Level::Unknown && self.results.iter().all(|judged| judged.share().is_none()) {
+            "measured; this run is now the baseline of this machine".clone_into(&mut self.verdict.summary);
+        }
+    }
+
     fn judge(&self) -> Verdict {
         let wrong: Vec<_> = self.checks.iter().filter(|check| !check.passed).collect();
         if let Some(first) = wrong.first() {
@@ -373,8 +383,9 @@ impl Report {
         let compared = self.results.iter().filter_map(|judged| Some((judged, judged.share()?)));
         let Some((worst, (share, of))) = compared.min_by(|a, b| a.1.0.total_cmp(&b.1.0)) else {
             let summary = "measured; there is no reference for this machine yet".to_owned();
-            let advice = "the first good run becomes the baseline that later ones are held against".to_owned();
-            return Verdict { level: Level::Unknown, summary, advice: vec![advice] };
+            let advice = "a run that has its target to itself becomes the baseline that later ones are held against";
+            let advice = if self.is_no_baseline().is_some() { vec![advice.to_owned()] } else { Vec::new() };
+            return Verdict { level: Level::Unknown, summary, advice };
         };
         let level = match share {
             share if self.is_shared() && share < WATCH_PCT => Level::Unknown,

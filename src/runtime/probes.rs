@@ -432,8 +432,11 @@ impl Worker {
         let Ask { target, params, .. } = &ended.ask;
         let files = self.setup.files.as_ref().ok();
         let baseline = files.and_then(|files| files.baseline(PROBES[place].spec.id, target, params, bound));
-        let report = report(&active, ended, environment, outcome, baseline.as_ref());
-        let kept = self.keep(&report, baseline.is_none());
+        let mut report = report(&active, ended, environment, outcome, baseline.as_ref());
+        if baseline.is_none() {
+            self.keep_baseline(&mut report);
+        }
+        let kept = self.keep(&report);
         if let Err(why) = &kept {
             self.shared.board().notice.clone_from(why);
             self.unsaved.push_back(report.clone());
@@ -448,15 +451,23 @@ impl Worker {
         self.tell(place, &Event::Kept(Arc::clone(&ended.ask.run), kept));
     }
 
-    /// Keeps a report; the first good one becomes the baseline.
-    fn keep(&self, report: &Report, is_first: bool) -> Result<String, String> {
-        let files = self.setup.files.as_ref().map_err(Clone::clone)?;
-        let path = files.keep(report).map_err(|error| error.to_string())?;
-        let good = report.verdict.level != Level::Failed && report.is_no_baseline().is_none();
-        if is_first && good {
-            files.keep_baseline(report).map_err(|error| error.to_string())?;
+    /// The first good run becomes the baseline, which its report says.
+    fn keep_baseline(&self, report: &mut Report) {
+        let Ok(files) = &self.setup.files else { return };
+        if report.verdict.level == Level::Failed || report.is_no_baseline().is_some() {
+            return;
         }
-        Ok(path.display().to_string())
+        let mut baseline = report.clone();
+        baseline.becomes_baseline();
+        match files.keep_baseline(&baseline) {
+            Ok(()) => *report = baseline,
+            Err(error) => report.notes.push(error.to_string()),
+        }
+    }
+
+    fn keep(&self, report: &Report) -> Result<String, String> {
+        let files = self.setup.files.as_ref().map_err(Clone::clone)?;
+        files.keep(report).map(|path| path.display().to_string()).map_err(|error| error.to_string())
     }
 
     fn save_again(&mut self) {

@@ -156,7 +156,9 @@ impl Details {
             let _ = write!(on, " ({})", gpu.name);
         }
         if !report.host.is_empty() {
-            let _ = write!(on, " of {}", report.host);
+            // "the host vm", "GPU 0 (NVIDIA H200) of gpu-07".
+            let of = if report.target.gpus.is_empty() { "" } else { "of " };
+            let _ = write!(on, " {of}{}", report.host);
         }
         let began = utc(report.started_unix_ms);
         self.say(Role::Dim, columns, format_args!("on {on}, {began}, took {seconds:.1} s, run {}", report.run));
