@@ -290,6 +290,19 @@ fn a_disk_that_is_full_loses_nothing() {
 }
 
 #[test]
+fn a_baseline_that_cannot_be_kept_costs_no_report() {
+    let home = Home::new();
+    fs::create_dir_all(home.folder()).unwrap();
+    fs::write(home.folder().join("baseline"), "").unwrap();
+    let said = home.run("good", &[]);
+    let report = said.report();
+    assert_eq!((said.code, home.reports().len()), (0, 2), "{}", said.stderr);
+    assert!(said.stderr.contains("the report is in") && !said.stderr.contains("could not"), "{}", said.stderr);
+    assert!(report.notes.iter().any(|note| note.contains("no baseline could be kept in")), "{:?}", report.notes);
+    assert!(!report.verdict.summary.contains("baseline"), "{}", report.verdict.summary);
+}
+
+#[test]
 fn without_a_place_for_reports_it_runs_and_says_so() {
     let home = Home::new();
     let mut command = home.command(&Home::fake("good", &[]));
@@ -369,6 +382,8 @@ fn reports_are_listed_shown_compared_and_made_a_baseline() {
     let home = Home::new();
     assert_eq!(home.say(&["show", "last:fake"]).code, 1);
     let first = home.run("good", &["--seconds", "0.1"]).report();
+    assert_eq!(first.verdict.summary, "measured; this run is now the baseline of this machine");
+    assert!(first.verdict.advice.is_empty(), "{:?}", first.verdict.advice);
     home.age(&first.run);
     let again = home.run("good", &["--seconds", "0.1"]).report();
     assert_ne!(first.run, again.run);

@@ -8,9 +8,11 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -41,6 +43,12 @@ pub enum FilesError {
     /// Writing failed.
     #[error("the report could not be kept in '{0}': {1}")]
     Write(PathBuf, io::Error),
+    /// Writing a baseline failed.
+    #[error("no baseline could be kept in '{0}': {1}")]
+    Baseline(PathBuf, io::Error),
+    /// The lock cannot be had.
+    #[error("nothing keeps two probes apart, '{0}' cannot be locked: {1}")]
+    Lock(PathBuf, io::Error),
     /// The run has its report.
     #[error("'{0}' is there already: a report is written once")]
     Exists(PathBuf),
@@ -112,8 +120,11 @@ impl Files {
 
     fn folder(&self, name: &str) -> io::Result<PathBuf> {
         let folder = self.root.join(name);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        Ok(folder)
+        match fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder) {
+            // A file, or a link to nothing: that it is there is not what is wrong with it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(io::ErrorKind::NotADirectory.into()),
+            made => made.map(|()| folder),
+        }
     }
 
     /// Keeps a report and its page; says where.
@@ -122,13 +133,13 @@ impl Files {
     /// When there is one already, or the disk does not take it.
     pub fn keep(&self, report: &Report) -> Result<PathBuf, FilesError> {
         let path = self.root.join("reports").join(format!("{}.json", safe(&report.run)));
-        let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::AlreadyExists => FilesError::Exists(path.clone()),
-            _ => FilesError::Write(path.clone(), error),
-        };
+        let failed = |error: io::Error| FilesError::Write(path.clone(), error);
         let folder = self.folder("reports").map_err(failed)?;
         let json = serde_json::to_vec_pretty(report).map_err(|error| failed(error.into()))?;
-        write_once(&folder, &format!("{}.json", safe(&report.run)), &json).map_err(failed)?;
+        write_once(&folder, &format!("{}.json", safe(&report.run)), &json).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => FilesError::Exists(path.clone()),
+            _ => failed(error),
+        })?;
         // The page can be made again from the report at any time.
         drop(write_once(&folder, &format!("{}.md", safe(&report.run)), page(report).as_bytes()));
         Ok(path)
@@ -207,7 +218,7 @@ impl Files {
     /// When the disk does not take it.
     pub fn keep_baseline(&self, report: &Report) -> Result<(), FilesError> {
         let name = Self::baseline_name(&report.probe, &report.target, &report.inputs, report.bound());
-        let failed = |error: io::Error| FilesError::Write(self.root.join("baseline").join(&name), error);
+        let failed = |error: io::Error| FilesError::Baseline(self.root.join("baseline").join(&name), error);
         let folder = self.folder("baseline").map_err(failed)?;
         let json = serde_json::to_vec_pretty(report).map_err(|error| failed(error.into()))?;
         let temporary = write_temporary(&folder, &name, &json).map_err(failed)?;
@@ -220,14 +231,16 @@ impl Files {
     /// When the lock cannot be made.
     pub fn lock(&self, holder: &Holder) -> Result<Locked, FilesError> {
         let path = self.root.join("lock");
-        let failed = |error| FilesError::Write(path.clone(), error);
+        let failed = |error| FilesError::Lock(path.clone(), error);
         self.folder("").map_err(failed)?;
         let mut open = OpenOptions::new();
         let file = open.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let text = fs::read(self.root.join(HOLDER)).ok();
+                let mut text = Vec::new();
+                let holder = open_regular(&self.root.join(HOLDER));
+                let text = holder.and_then(|file| file.take(MAX_REPORT).read_to_end(&mut text)).map(|_| text).ok();
                 return Ok(Locked::Theirs(text.and_then(|text| parse(&text).ok())));
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
@@ -251,10 +264,22 @@ fn is_report(path: &Path) -> bool {
     !hidden && path.extension().is_some_and(|ending| ending == "json")
 }
 
+/// Opens a file to read. Whatever else has its name is an error: a pipe would keep its reader waiting.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let other = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+    if !fs::metadata(path)?.is_file() {
+        return Err(other());
+    }
+    // It may have become one since.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(other()) }
+}
+
 fn read(path: &Path) -> Result<Report, FilesError> {
     let failed = |error| FilesError::Read(path.to_owned(), error);
     let mut bytes = Vec::new();
-    File::open(path).map_err(failed)?.take(MAX_REPORT).read_to_end(&mut bytes).map_err(failed)?;
+    open_regular(path).map_err(failed)?.take(MAX_REPORT).read_to_end(&mut bytes).map_err(failed)?;
     let report: Report =
         parse(&bytes).map_err(|error| FilesError::NoReport(path.to_owned(), clean_to(&error.to_string(), MAX_TEXT)))?;
     if report.schema == SCHEMA {
@@ -288,11 +313,38 @@ fn write_temporary(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBu
         file.write_all(bytes)?;
         file.sync_all()
     })();
+    remove_left_overs(folder, &temporary);
     if written.is_err() {
         // What a full disk left of it.
         drop(fs::remove_file(&temporary));
     }
     written.map(|()| temporary)
+}
+
+/// Removes the temporary files of processes that were killed before they gave them their name: of this user, and a
+/// minute older than `newest`, as the clock of the disk says. A process of another machine may share the folder, but none
+/// takes a minute to write.
+fn remove_left_overs(folder: &Path, newest: &Path) {
+    let Ok(now) = fs::metadata(newest).and_then(|there| there.modified()) else { return };
+    let us = rustix::process::geteuid().as_raw();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_nobodys = is_temporary(&name.to_string_lossy());
+        let is_left = |there: &fs::Metadata| {
+            let age = there.modified().ok().and_then(|then| now.duration_since(then).ok());
+            there.is_file() && there.uid() == us && age > Some(Duration::from_mins(1))
+        };
+        if is_nobodys && entry.metadata().is_ok_and(|there| is_left(&there)) {
+            drop(fs::remove_file(entry.path()));
+        }
+    }
+}
+
+/// Whether it is `.NAME.PID.tmp`, and no process has that number now.
+fn is_temporary(name: &str) -> bool {
+    let pid =
+        name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp")?.rsplit_once('.')?.1.parse::<u32>().ok());
+    pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
 }
 
 /// Writes a new file, whole or not at all; one that is there is left alone.
@@ -384,7 +436,17 @@ mod tests {
         // A file where the folder has to be: that holds for every user, also for root.
         fs::write(folder.path().join("reports"), "").unwrap();
         let error = Files::at(folder.path()).keep(&report("a", 1.0)).unwrap_err().to_string();
-        assert!(error.contains("could not be kept in") || error.contains("is there already"), "{error}");
+        assert!(error.contains("could not be kept in"), "{error}");
+        // A link to nothing where the state lives.
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("/nowhere/at/all", &link).unwrap();
+        let files = Files::at(&link);
+        let error = files.keep(&report("a", 1.0)).unwrap_err().to_string();
+        assert!(error.contains("could not be kept in") && !error.contains("already"), "{error}");
+        let error = files.keep_baseline(&report("a", 1.0)).unwrap_err().to_string();
+        assert!(error.contains("no baseline could be kept in"), "{error}");
+        let error = files.lock(&holder("a")).unwrap_err().to_string();
+        assert!(error.contains("cannot be locked"), "{error}");
         // The system's own full disk, as the temporary file.
         let full = tempfile::tempdir().unwrap();
         let temporary = full.path().join(format!(".x.{}.tmp", std::process::id()));
@@ -435,6 +497,43 @@ mod tests {
         let holder: Holder =
             parse(&serde_json::to_vec(&Holder { probe: EVIL.to_owned(), ..holder("a") }).unwrap()).unwrap();
         assert_eq!(holder.probe, "a b|c");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::at(folder.path());
+        files.keep(&report("20261129-1-hbm-1", 4000.0)).unwrap();
+        let pipe = |name: &str| {
+            let path = folder.path().join(name);
+            rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+            path
+        };
+        let path = pipe("reports/20261130-1-hbm-1.json");
+        let (to, done) = std::sync::mpsc::channel();
+        // On a thread: what hangs is to fail and not to hang the test.
+        std::thread::spawn(move || {
+            let newest = files.newest("hbm", 2).len();
+            let _ = to.send((files.list().1, newest, files.load(path.to_str().unwrap()).is_err()));
+        });
+        assert_eq!(done.recv_timeout(Duration::from_secs(20)), Ok((1, 1, true)));
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        // No process has so high a number.
+        let (dead, alive) = (".a.json.4194305.tmp", format!(".b.json.{}.tmp", std::process::id()));
+        let fresh = ".c.json.4194305.tmp";
+        for name in [dead, &alive, fresh, ".d.json.tmp", "e.json.4194305.tmp"] {
+            let file = File::create(folder.path().join(name)).unwrap();
+            if name != fresh {
+                let now = file.metadata().unwrap().modified().unwrap();
+                file.set_modified(now - Duration::from_mins(2)).unwrap();
+            }
+        }
+        write_once(folder.path(), "x", b"data").unwrap();
+        assert_eq!(names(folder.path()), [&alive, fresh, ".d.json.tmp", "e.json.4194305.tmp", "x"]);
     }
 
     #[test]
