@@ -264,7 +264,9 @@ fn how(status: &io::Result<ExitStatus>, stderr: &[u8]) -> String {
         Err(error) => format!("not known how: {error}"),
     };
     let stderr = String::from_utf8_lossy(stderr);
-    if let Some(last) = stderr.lines().rev().map(text::clean).find(|line| !line.is_empty()) {
+    // A note says what to do to learn more, not what happened.
+    let tells = |line: &String| !line.is_empty() && !line.starts_with("note:");
+    if let Some(last) = stderr.lines().rev().map(text::clean).find(tells) {
         words.push_str(": ");
         words.push_str(&last);
     }
@@ -275,6 +277,14 @@ fn how(status: &io::Result<ExitStatus>, stderr: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::probe::{Params, Target};
+
+    #[test]
+    fn the_last_line_that_tells_something_is_the_reason() {
+        let aborted = Ok(ExitStatus::from_raw(6));
+        let stderr = b"hello\nmemory allocation of 1073741824 bytes failed\nnote: run with `RUST_BACKTRACE=1`\n\n";
+        assert_eq!(how(&aborted, stderr), "killed by signal 6: memory allocation of 1073741824 bytes failed");
+        assert_eq!(how(&aborted, b"note: only this\n"), "killed by signal 6");
+    }
 
     #[test]
     fn multicast_of_nvlink_switches_stays_off_unless_somebody_set_it() {
