@@ -70,7 +70,7 @@ fn run_name(name: &'static str, help: &'static str) -> Arg {
 fn own(param: &Param) -> Arg {
     let arg = Arg::new(param.name).long(param.name).help(format!("{} [default: {}]", param.help, param.default()));
     match param.kind {
-        Kind::Number { .. } => {
+        Kind::Number { .. } | Kind::Count { .. } => {
             let param = *param;
             arg.value_name("N").allow_negative_numbers(true).value_parser(move |text: &str| param.parse(text))
         }
@@ -144,7 +144,9 @@ impl FromArgMatches for ProbeCommand {
                 let mut params = Params::of(spec);
                 for param in spec.params {
                     let value = match param.kind {
-                        Kind::Number { .. } => matches.get_one::<probe::Value>(param.name).cloned(),
+                        Kind::Number { .. } | Kind::Count { .. } => {
+                            matches.get_one::<probe::Value>(param.name).cloned()
+                        }
                         Kind::Choice { .. } => text(param.name).map(probe::Value::Word),
                     };
                     if let Some(value) = value {

@@ -24,7 +24,7 @@ const SPEC: ProbeSpec = ProbeSpec {
     params: &[Param {
         name: "tries",
         help: "how often blocks of each size are taken and given back",
-        kind: Kind::Number { default: 20.0, least: 5.0, most: 50.0 },
+        kind: Kind::Count { default: 20.0, least: 5.0, most: 50.0 },
     }],
     cost,
     cool_ms: 5_000,

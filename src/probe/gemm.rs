@@ -37,7 +37,7 @@ const SPEC: ProbeSpec = ProbeSpec {
         Param {
             name: "bursts",
             help: "bursts for each format, of 20 ms each",
-            kind: Kind::Number { default: 7.0, least: 3.0, most: 1_000.0 },
+            kind: Kind::Count { default: 7.0, least: 3.0, most: 1_000.0 },
         },
         Param {
             name: "pause",
@@ -60,7 +60,7 @@ const WARM_UP: u32 = 3;
 pub(super) const SIZE: Param = Param {
     name: "n",
     help: "side of the matrices, at most; smaller where a product would take more than 5 ms",
-    kind: Kind::Number { default: 8_192.0, least: 256.0, most: 16_384.0 },
+    kind: Kind::Count { default: 8_192.0, least: 256.0, most: 16_384.0 },
 };
 
 /// Who multiplies, for this probe and for `soak`.

@@ -39,7 +39,7 @@ const SPEC: ProbeSpec = ProbeSpec {
         Param {
             name: "threads",
             help: "threads on each node, 0: one a CPU",
-            kind: Kind::Number { default: 0.0, least: 0.0, most: 256.0 },
+            kind: Kind::Count { default: 0.0, least: 0.0, most: 256.0 },
         },
     ],
     cost,

@@ -21,6 +21,7 @@ const NOISE_PCT: f64 = 2.0;
 pub fn number(value: Option<f64>) -> String {
     match value {
         None => "–".to_owned(),
+        Some(v) if v.abs() >= 1e15 => format!("{v:.3e}"),
         Some(v) if v.abs() >= 1000.0 || v == 0.0 => format!("{v:.0}"),
         Some(v) if v.abs() >= 100.0 => format!("{v:.1}"),
         Some(v) if v.abs() >= 10.0 => format!("{v:.2}"),
@@ -361,6 +362,12 @@ mod tests {
         ] {
             assert_eq!(utc(unix * 1000), text);
         }
+    }
+
+    #[test]
+    fn a_value_has_few_digits() {
+        let text = |value| number(Some(value));
+        assert_eq!([text(1e308), text(4374.4), text(0.25), text(0.0)], ["1.000e308", "4374", "0.250", "0"]);
     }
 
     #[test]

@@ -149,6 +149,15 @@ pub enum Kind {
         /// Largest.
         most: f64,
     },
+    /// A whole number between two others.
+    Count {
+        /// When it is not given.
+        default: f64,
+        /// Smallest.
+        least: f64,
+        /// Largest.
+        most: f64,
+    },
     /// One of these words.
     Choice {
         /// When it is not given.
@@ -182,6 +191,8 @@ pub enum Value {
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // A file may hold any number; nobody reads hundreds of digits.
+            Self::Number(number) if *number != 0.0 && !(1e-9..1e15).contains(&number.abs()) => write!(f, "{number:e}"),
             Self::Number(number) => number.fmt(f),
             Self::Word(word) => f.write_str(word),
         }
@@ -192,7 +203,7 @@ impl Param {
     /// Its value when it is not given.
     pub fn default(&self) -> Value {
         match self.kind {
-            Kind::Number { default, .. } => Value::Number(default),
+            Kind::Number { default, .. } | Kind::Count { default, .. } => Value::Number(default),
             Kind::Choice { default, .. } => Value::Word(default.to_owned()),
         }
     }
@@ -201,6 +212,7 @@ impl Param {
     pub fn allowed(&self) -> String {
         match self.kind {
             Kind::Number { least, most, .. } => format!("{least} to {most}"),
+            Kind::Count { least, most, .. } => format!("whole numbers from {least} to {most}"),
             Kind::Choice { of, .. } => of.join(", "),
         }
     }
@@ -211,7 +223,7 @@ impl Param {
     /// What is allowed instead.
     pub fn parse(&self, text: &str) -> Result<Value, String> {
         let value = match self.kind {
-            Kind::Number { .. } => text.parse().map(Value::Number).ok(),
+            Kind::Number { .. } | Kind::Count { .. } => text.parse().map(Value::Number).ok(),
             Kind::Choice { .. } => Some(Value::Word(text.to_owned())),
         };
         value.filter(|value| self.admits(value)).ok_or_else(|| format!("allowed are {}", self.allowed()))
@@ -220,6 +232,9 @@ impl Param {
     fn admits(&self, value: &Value) -> bool {
         match (self.kind, value) {
             (Kind::Number { least, most, .. }, Value::Number(number)) => (least..=most).contains(number),
+            (Kind::Count { least, most, .. }, Value::Number(number)) => {
+                (least..=most).contains(number) && number.fract() == 0.0
+            }
             (Kind::Choice { of, .. }, Value::Word(word)) => of.contains(&word.as_str()),
             _ => false,
         }
@@ -342,6 +357,8 @@ mod tests {
 
     const SIZE: Param =
         Param { name: "mib", help: "", kind: Kind::Number { default: 512.0, least: 1.0, most: 4096.0 } };
+    const THREADS: Param =
+        Param { name: "threads", help: "", kind: Kind::Count { default: 0.0, least: 0.0, most: 256.0 } };
     const TYPE: Param = Param { name: "dtype", help: "", kind: Kind::Choice { default: "bf16", of: &["bf16", "fp8"] } };
 
     #[test]
@@ -351,11 +368,24 @@ mod tests {
         for (param, text, words) in [
             (SIZE, "4097", "1 to 4096"),
             (SIZE, "NaN", "1 to 4096"),
+            (SIZE, "1e308", "1 to 4096"),
+            (THREADS, "1.5", "whole numbers from 0 to 256"),
+            (THREADS, "257", "whole numbers from 0 to 256"),
             (SIZE, "x", "1 to 4096"),
             (TYPE, "int3", "bf16, fp8"),
         ] {
             assert!(param.parse(text).unwrap_err().contains(words), "{text}");
         }
+    }
+
+    #[test]
+    fn a_number_has_as_many_digits_as_are_read() {
+        let text = |number| Value::Number(number).to_string();
+        assert_eq!(
+            [text(1e308), text(-3e-300), text(0.05), text(0.0), text(16_384.0)],
+            ["1e308", "-3e-300", "0.05", "0", "16384"]
+        );
+        assert_eq!(THREADS.parse("4"), Ok(Value::Number(4.0)));
     }
 
     #[test]
