@@ -1,7 +1,7 @@
 //! Where reports, baselines and the lock are kept: `$XDG_STATE_HOME/warptop/probes`.
 //!
 //! It must not know what is in a report beyond its names. Invariants: a report is written once, whole or
-//! not at all (a temporary file, synced, then linked to its name); one run at a time on a machine, held by
+//! not at all (a temporary file, synced, then linked to its name); one run at a time for each user, held by
 //! a lock that the system gives back however its holder ends; nothing is created before there is something
 //! to keep.
 
