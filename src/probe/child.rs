@@ -30,7 +30,7 @@ const EVERY: Duration = Duration::from_millis(20);
 /// How long the last words of a child that is gone are waited for.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// What is kept of its standard error, bytes: the end.
-const STDERR: usize = 4 << 10;
+const STDERR: usize = 16 << 10;
 
 /// Whether NCCL may use multicast of NVLink switches. Off unless somebody set it: what carries a sum is then the links, as
 /// on a machine without such switches, and nobody else's use of the switches is disturbed.
@@ -253,6 +253,14 @@ fn keep_end(mut stderr: impl Read + Send + 'static, end: Arc<Mutex<VecDeque<u8>>
     drop(std::thread::Builder::new().name("warptop-stderr".to_owned()).spawn(body));
 }
 
+/// Whether a line says what happened. A note says how to learn more, a backtrace where it happened.
+fn tells(line: &str) -> bool {
+    let is_frame = line.starts_with("at ")
+        || line.split_once(": ").is_some_and(|(place, _)| place.parse::<u32>().is_ok())
+        || line == "stack backtrace:";
+    !(line.is_empty() || line.starts_with("note:") || is_frame)
+}
+
 /// How it ended, in words, with the last line it wrote to standard error.
 fn how(status: &io::Result<ExitStatus>, stderr: &[u8]) -> String {
     let mut words = match status {
@@ -264,9 +272,7 @@ fn how(status: &io::Result<ExitStatus>, stderr: &[u8]) -> String {
         Err(error) => format!("not known how: {error}"),
     };
     let stderr = String::from_utf8_lossy(stderr);
-    // A note says what to do to learn more, not what happened.
-    let tells = |line: &String| !line.is_empty() && !line.starts_with("note:");
-    if let Some(last) = stderr.lines().rev().map(text::clean).find(tells) {
+    if let Some(last) = stderr.lines().rev().map(text::clean).find(|line| tells(line)) {
         words.push_str(": ");
         words.push_str(&last);
     }
@@ -283,6 +289,9 @@ mod tests {
         let aborted = Ok(ExitStatus::from_raw(6));
         let stderr = b"hello\nmemory allocation of 1073741824 bytes failed\nnote: run with `RUST_BACKTRACE=1`\n\n";
         assert_eq!(how(&aborted, stderr), "killed by signal 6: memory allocation of 1073741824 bytes failed");
+        let traced =
+            b"memory allocation of 7 bytes failed\nstack backtrace:\n   0:     0x1 - f\n             at /x/y.rs:1:2\n";
+        assert_eq!(how(&aborted, traced), "killed by signal 6: memory allocation of 7 bytes failed");
         assert_eq!(how(&aborted, b"note: only this\n"), "killed by signal 6");
     }
 
