@@ -421,6 +421,31 @@ fn reports_are_listed_shown_compared_and_made_a_baseline() {
 }
 
 #[test]
+fn a_run_on_some_cpus_is_no_run_on_all() {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let ours = sched_getaffinity(None).unwrap();
+    let cpus: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| ours.is_set(cpu)).collect();
+    if cpus.len() < 2 {
+        return;
+    }
+    let home = Home::new();
+    let all = home.run("good", &[]).report();
+    let mut one = CpuSet::new();
+    one.set(cpus[0]);
+    // Of this test's thread, and of what it starts.
+    sched_setaffinity(None, &one).unwrap();
+    // Within the cool-down of the first.
+    let part = home.run("good", &[]).report();
+    sched_setaffinity(None, &ours).unwrap();
+    assert_ne!(all.run, part.run, "another measurement");
+    assert!(part.bound().unwrap().starts_with("1 of "), "{:?}", part.environment.facts);
+    assert_eq!(part.results[0].pct_of_baseline, None);
+    assert_eq!(part.verdict.summary, "measured; this run is now the baseline of this machine");
+    let against = home.say(&["compare", &all.run, &part.run]).stdout;
+    assert!(against.contains("- bound to: all of it then, 1 of "), "{against}");
+}
+
+#[test]
 fn a_run_that_went_wrong_is_no_baseline() {
     for (mode, more, words) in [
         ("wrong", &[][..], "its computation was wrong"),

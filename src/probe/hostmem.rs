@@ -11,7 +11,6 @@ mod latency;
 mod streams;
 
 use super::plan::Plan;
-use super::report::BOUND;
 use super::topology::{self, Node, Topology};
 use super::{Better, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
 use streams::{Kernel, Streams};
@@ -81,7 +80,6 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
         outcome.notes.push(format!(
             "bound to {bound} (taskset, a container): these are figures of a part, held against runs of the same part only"
         ));
-        outcome.facts.insert(BOUND.to_owned(), bound);
     }
     if cfg!(debug_assertions) {
         outcome.notes.push("built without optimisation: these figures say nothing about the machine".to_owned());

@@ -100,6 +100,12 @@ pub const PROBES: &[Probe] = &[
     fake::PROBE,
 ];
 
+/// To what part of the host this process and those that it starts are bound, for a probe that is about the host; `None`:
+/// all of it.
+pub fn bound(needs: Needs) -> Option<String> {
+    (needs == Needs::Host).then(|| topology::Topology::read().bound()).flatten()
+}
+
 /// The probe with this name.
 pub fn find(id: &str) -> Option<&'static Probe> {
     PROBES.iter().find(|probe| probe.spec.id == id)

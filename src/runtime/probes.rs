@@ -427,11 +427,13 @@ impl Worker {
     fn finish(&mut self, place: usize, ended: &Ended, outcome: Option<Outcome>) {
         let Some(active) = self.active.take() else { return };
         self.mark(place, &ended.ask, &Edge::End(ended.end.name().into()));
-        let environment = machine::environment(&self.setup.sink.store().read(), &ended.ask.target, ended.span);
-        let bound = outcome.as_ref().and_then(|outcome| outcome.facts.get(BOUND)).map(String::as_str);
+        let mut environment = machine::environment(&self.setup.sink.store().read(), &ended.ask.target, ended.span);
+        // Its process may use what this one may.
+        let bound = probe::bound(PROBES[place].spec.needs);
         let Ask { target, params, .. } = &ended.ask;
         let files = self.setup.files.as_ref().ok();
-        let baseline = files.and_then(|files| files.baseline(PROBES[place].spec.id, target, params, bound));
+        let baseline = files.and_then(|files| files.baseline(PROBES[place].spec.id, target, params, bound.as_deref()));
+        environment.facts.extend(bound.map(|bound| (BOUND.to_owned(), bound)));
         let mut report = report(&active, ended, environment, outcome, baseline.as_ref());
         if baseline.is_none() {
             self.keep_baseline(&mut report);
@@ -506,7 +508,8 @@ pub(super) fn holder(probe: &Probe, ask: &Ask) -> Holder {
 
 /// The report of a run that measured the same and whose cool-down is not over.
 pub(super) fn recent(files: &Files, probe: &Probe, ask: &Ask, now: Time) -> Option<Report> {
-    files.newest(probe.spec.id, 8).into_iter().find(|report| {
+    let bound = probe::bound(probe.spec.needs);
+    files.newest(probe.spec.id, 8).into_iter().filter(|report| report.bound() == bound.as_deref()).find(|report| {
         let duty_pct = guard::duty_pct(ask.duty, !report.environment.company.is_empty());
         let same = report.target == ask.target && report.inputs == ask.params && report.duty_pct == duty_pct;
         let since = now.since(Time(report.ended_unix_ms));
