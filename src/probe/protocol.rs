@@ -321,7 +321,10 @@ fn safe(mut message: Message) -> Message {
                 clean(&mut check.detail);
             }
             outcome.notes.iter_mut().chain(&mut outcome.advice).for_each(clean);
-            outcome.facts.values_mut().for_each(clean);
+            let facts = std::mem::take(&mut outcome.facts).into_iter();
+            outcome.facts = facts.map(|(name, fact)| (text::clean(&name), text::clean(&fact))).collect();
+            let moments = std::mem::take(&mut outcome.moments).into_iter();
+            outcome.moments = moments.map(|(name, at)| (text::clean(&name), at)).collect();
         }
     }
     message
@@ -402,5 +405,12 @@ mod tests {
     fn texts_are_cleaned() {
         let text = hello() + &line(&Message::Error(Failure::Failed("a\u{1b}]0;b\u{7}".to_owned())));
         assert_eq!(heard(&[text.as_bytes()]).0[1], Message::Error(Failure::Failed("a".to_owned())));
+        let mut outcome = Outcome::default();
+        outcome.facts.insert("a\u{9b}1mb".to_owned(), "c\u{202e}".to_owned());
+        outcome.moments.insert("\u{1b}[31mload".to_owned(), 1.0);
+        let (heard, _) = heard(&[(hello() + &line(&Message::Result(outcome))).as_bytes()]);
+        let Message::Result(outcome) = &heard[1] else { panic!("{heard:?}") };
+        assert_eq!(outcome.facts.iter().next(), Some((&"ab".to_owned(), &"c".to_owned())));
+        assert_eq!(outcome.moments.keys().next().map(String::as_str), Some("load"));
     }
 }
