@@ -34,6 +34,8 @@ const fn row(
 const TORCH: &str = "PyTorch's figure on one H200, as the project's issue on stress probes states it";
 const SMALL: &str = "te42kyfo/gpu-benches, gpu-small-kernels, 64 kB (2024-06): 10 000 launches, good to 2 %";
 
+const OURS: &str = "warptop on one H200, median of two runs of 2026-11-30 (docs/evidence/probes)";
+
 /// Every reference, the most specific model first.
 pub const REFERENCES: &[Reference] = &[
     row("H200", "hbm", "triad", 4374.0, TORCH),
@@ -50,6 +52,12 @@ pub const REFERENCES: &[Reference] = &[
     row("L40", "launch", "small_graph", 0.94, SMALL),
     row("H200", "gemm", "bf16", 765.0, TORCH),
     row("H200", "soak", "bf16", 669.0, TORCH),
+    row("H200", "hbm", "read", 4633.0, OURS),
+    row("H200", "hbm", "write", 4677.0, OURS),
+    row("H200", "gemm", "fp16", 794.2, OURS),
+    row("H200", "gemm", "tf32", 430.8, OURS),
+    row("H200", "gemm", "fp8", 1489.0, OURS),
+    row("H200", "moe", "fused_e256_k8_t256", 5.51, OURS),
 ];
 
 /// The reference for a figure of a product.

@@ -326,7 +326,7 @@ impl Report {
         if self.figure("link_generation").is_none() {
             advice.extend(self.environment.gpus.iter().filter_map(GpuEnvironment::link_advice));
         }
-        self.verdict = self.judge().with(advice);
+        self.verdict = self.judge(baseline).with(advice);
     }
 
     /// What a run without a result comes to.
@@ -372,7 +372,7 @@ impl Report {
         }
     }
 
-    fn judge(&self) -> Verdict {
+    fn judge(&self, baseline: Option<&Self>) -> Verdict {
         let wrong: Vec<_> = self.checks.iter().filter(|check| !check.passed).collect();
         if let Some(first) = wrong.first() {
             let advice = "a wrong result is a fault of memory, GPU or driver: look at ECC errors and Xid messages, and \
@@ -380,21 +380,42 @@ impl Report {
             let summary = format!("the computation was wrong: {} ({})", first.what, first.detail);
             return Verdict { level: Level::Failed, summary, advice: vec![advice.to_owned()] };
         }
-        let compared = self.results.iter().filter_map(|judged| Some((judged, judged.share()?)));
-        let Some((worst, (share, of))) = compared.min_by(|a, b| a.1.0.total_cmp(&b.1.0)) else {
+        let compared = self.results.iter().filter_map(|judged| Some((judged, self.level(judged, baseline)?)));
+        // The worst level first, then the least share.
+        let worst = compared.min_by(|(a, x), (b, y)| {
+            let share = |judged: &Judged| judged.share().map_or(100.0, |(share, _)| share);
+            y.cmp(x).then(share(a).total_cmp(&share(b)))
+        });
+        let Some((worst, level, (share, of))) =
+            worst.and_then(|(judged, level)| Some((judged, level, judged.share()?)))
+        else {
             let summary = "measured; there is no reference for this machine yet".to_owned();
             let advice = "a run that has its target to itself becomes the baseline that later ones are held against";
             let advice = if self.is_no_baseline().is_some() { vec![advice.to_owned()] } else { Vec::new() };
             return Verdict { level: Level::Unknown, summary, advice };
         };
-        let level = match share {
-            share if self.is_shared() && share < WATCH_PCT => Level::Unknown,
-            share if share < FAILED_PCT => Level::Failed,
-            share if share < WATCH_PCT => Level::Watch,
-            _ => Level::Ok,
-        };
+        let level = if self.is_shared() && share < WATCH_PCT { Level::Unknown } else { level };
         let summary = format!("{} reaches {share:.0} % {of}", worst.figure.label);
         Verdict { level, summary, advice: if level == Level::Ok { Vec::new() } else { self.advice() } }
+    }
+
+    /// How good one figure is. Against a reference its share counts. The baseline is a single run of this machine: what
+    /// overlaps with its spread is the same, and what falls short of it is worth a look but no fault.
+    fn level(&self, judged: &Judged, baseline: Option<&Self>) -> Option<Level> {
+        let (share, _) = judged.share()?;
+        let figure = &judged.figure;
+        let before = baseline.and_then(|report| report.figure(&figure.id));
+        Some(if judged.pct_of_reference.is_some() {
+            match share {
+                share if share < FAILED_PCT => Level::Failed,
+                share if share < WATCH_PCT => Level::Watch,
+                _ => Level::Ok,
+            }
+        } else if share < WATCH_PCT && before.is_none_or(|before| figure.lo > before.hi || figure.hi < before.lo) {
+            Level::Watch
+        } else {
+            Level::Ok
+        })
     }
 
     /// What may have held it back, from what was seen of the machine.
