@@ -380,7 +380,7 @@ impl Report {
             let summary = format!("the computation was wrong: {} ({})", first.what, first.detail);
             return Verdict { level: Level::Failed, summary, advice: vec![advice.to_owned()] };
         }
-        let compared = self.results.iter().filter_map(|judged| Some((judged, self.level(judged, baseline)?)));
+        let compared = self.results.iter().filter_map(|judged| Some((judged, Self::level(judged, baseline)?)));
         // The worst level first, then the least share.
         let worst = compared.min_by(|(a, x), (b, y)| {
             let share = |judged: &Judged| judged.share().map_or(100.0, |(share, _)| share);
@@ -401,7 +401,7 @@ impl Report {
 
     /// How good one figure is. Against a reference its share counts. The baseline is a single run of this machine: what
     /// overlaps with its spread is the same, and what falls short of it is worth a look but no fault.
-    fn level(&self, judged: &Judged, baseline: Option<&Self>) -> Option<Level> {
+    fn level(judged: &Judged, baseline: Option<&Self>) -> Option<Level> {
         let (share, _) = judged.share()?;
         let figure = &judged.figure;
         let before = baseline.and_then(|report| report.figure(&figure.id));
