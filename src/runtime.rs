@@ -277,6 +277,7 @@ impl<B: Backend> Program<B> {
             screen.draw(frame.buffer_mut(), app);
             fail_on_purpose(fault);
         })?;
+        self.app.update(Event::Readable(self.screen.asks()));
         (self.shown, self.dirty) = (Some(Shown { at: now, version }), false);
         self.cost.frame_us = self.inputs.clock.micros().saturating_sub(started);
         Ok(())

@@ -137,6 +137,39 @@ fn a_question_is_answered_in_its_pane_and_the_run_leaves_a_mark_and_a_report() {
 }
 
 #[test]
+fn what_cannot_be_read_is_not_agreed_to_and_what_runs_is_seen_at_every_size() {
+    let mut rig = Rig::new("hang", 0.0, 8e9);
+    rig.program.terminal_mut().backend_mut().resize(30, 7);
+    rig.press('p');
+    rig.until(&["fake asks: too small here"]);
+    rig.press('y');
+    rig.screen();
+    assert!(rig.marks().is_empty(), "a question that is not seen is not answered");
+    rig.program.terminal_mut().backend_mut().resize(80, 24);
+    rig.press('z');
+    // A key that is typed ahead answers nothing.
+    rig.press('y');
+    rig.until(&["It disturbs", "nobody.", "y run it"]);
+    rig.press('y');
+    rig.until(&["probe fake runs"]);
+    for (columns, rows) in [(30, 7), (20, 3), (40, 8), (40, 10), (79, 20), (80, 24), (140, 45)] {
+        rig.program.terminal_mut().backend_mut().resize(columns, rows);
+        for keys in ["", "z", "\t"] {
+            for key in keys.chars() {
+                rig.press(key);
+            }
+            let screen = rig.screen();
+            assert!(
+                screen.contains("fake") && screen.contains("0 %") && screen.contains("x stop"),
+                "{columns}x{rows}\n{screen}"
+            );
+        }
+    }
+    rig.press('x');
+    rig.until(&["fake stopped"]);
+}
+
+#[test]
 fn a_report_that_is_kept_is_read_without_running_anything() {
     let mut rig = Rig::new("good", 0.1, 8e9);
     rig.open();

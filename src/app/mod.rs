@@ -31,6 +31,8 @@ pub enum Event {
     CursorRange(u16, u16),
     /// Whether a probe asks to be run.
     Asking(bool),
+    /// Whether the screen as it was drawn shows that question whole.
+    Readable(bool),
     /// No line after this one can be the first of a report that is shown.
     LastLine(u16),
     /// A signal or a lost terminal asks to end.
@@ -134,6 +136,8 @@ pub struct App {
     /// Place of the pane of probes.
     probes: Option<usize>,
     asking: bool,
+    /// Whether what asks can be read, and no key has changed anything since.
+    readable: bool,
     cursor_range: (u16, u16),
     last_line: u16,
 }
@@ -172,6 +176,7 @@ impl App {
             panes,
             probes: None,
             asking: false,
+            readable: false,
             cursor_range: (1, 1),
             last_line: 0,
         }
@@ -197,9 +202,17 @@ impl App {
     /// Takes in what happened.
     pub fn update(&mut self, event: Event) -> Option<Effect> {
         let effect = match event {
-            Event::Key(key) => self.key(key),
+            Event::Key(key) => {
+                // Any other key may change what the question is, or whether it is on the screen.
+                let read = std::mem::take(&mut self.readable);
+                self.key(key, read)
+            }
             Event::Asking(asking) => {
                 self.asking = asking;
+                None
+            }
+            Event::Readable(readable) => {
+                self.readable = readable;
                 None
             }
             Event::LastLine(last) => {
@@ -207,7 +220,10 @@ impl App {
                 self.last_line = last;
                 None
             }
-            Event::Resize => Some(Effect::Repaint),
+            Event::Resize => {
+                self.readable = false;
+                Some(Effect::Repaint)
+            }
             Event::Interrupt => Some(Effect::Quit(Exit::Interrupted)),
             Event::CursorRange(columns, rows) => {
                 let before = std::mem::replace(&mut self.cursor_range, (columns.max(1), rows.max(1)));
@@ -224,7 +240,7 @@ impl App {
         effect
     }
 
-    fn key(&mut self, key: Key) -> Option<Effect> {
+    fn key(&mut self, key: Key, read: bool) -> Option<Effect> {
         // In their pane the probes' own keys come first; a test keeps them apart from those that must work there.
         if let (Key::Char(c), true) = (key, self.at_probes())
             && let Some(place) = PROBES.iter().position(|probe| probe.spec.key == c && !probe.spec.hidden)
@@ -234,7 +250,11 @@ impl App {
             self.view.report = None;
             return Some(Effect::Probe(Order::Ask(place, self.view.gpu)));
         }
-        Action::of(key).and_then(|(action, place)| self.act(action, place))
+        match Action::of(key)? {
+            // A question is answered only where it can be read, its cost included.
+            (Action::Yes, _) => (read && self.at_probes()).then_some(Effect::Probe(Order::Yes)),
+            (action, place) => self.act(action, place),
+        }
     }
 
     fn tick(&mut self, now: Time, seen: Seen) {
@@ -259,8 +279,6 @@ impl App {
             Action::Back if self.at_probes() && self.view.report.is_some() => self.view.report = None,
             Action::Back => self.back(),
             Action::Probes => self.focus = self.probes.unwrap_or(self.focus),
-            // A question is answered only where it can be read.
-            Action::Yes if self.at_probes() => return Some(Effect::Probe(Order::Yes)),
             Action::No if self.at_probes() => return Some(Effect::Probe(Order::No)),
             Action::Force if self.at_probes() => return Some(Effect::Probe(Order::Force)),
             Action::Stop => return Some(Effect::Probe(Order::Stop)),

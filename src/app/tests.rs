@@ -91,7 +91,19 @@ fn probes_are_told_only_from_their_pane_but_stopped_from_anywhere() {
     assert_eq!(key(&mut app, 'x'), Some(Effect::Probe(Order::Stop)));
     key(&mut app, 'p');
     assert_eq!(app.focus, 4);
-    assert_eq!(key(&mut app, 'y'), Some(Effect::Probe(Order::Yes)));
+    assert_eq!(key(&mut app, 'y'), None, "no question was seen");
+    for (event, answer) in [
+        (Event::Tick(Time(2), Seen::default()), Some(Effect::Probe(Order::Yes))),
+        (Event::Readable(false), None),
+        (Event::Resize, None),
+        (Event::Key(Key::Char(PROBES[0].spec.key)), None),
+        (Event::Key(Key::Char('z')), None),
+    ] {
+        app.update(Event::Readable(true));
+        app.update(event);
+        assert_eq!(key(&mut app, 'y'), answer, "{event:?}");
+        assert_eq!(key(&mut app, 'y'), None, "once");
+    }
     assert_eq!(key(&mut app, 'F'), Some(Effect::Probe(Order::Force)));
     assert_eq!(app.update(Event::Key(Key::Esc)), None, "nobody asks");
     app.update(Event::Asking(true));
@@ -181,6 +193,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => (any::<u16>(), any::<u16>()).prop_map(|(w, h)| Event::CursorRange(w, h)),
         1 => Just(Event::Resize),
         1 => any::<bool>().prop_map(Event::Asking),
+        1 => any::<bool>().prop_map(Event::Readable),
         1 => any::<u16>().prop_map(Event::LastLine),
     ]
 }

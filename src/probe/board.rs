@@ -169,13 +169,30 @@ impl Board {
             State::Running(running) if running.ending.is_some() => format!("probe {name} is stopping"),
             State::Running(running) => {
                 let eta = match running.progress.1 {
-                    Some(eta) if eta >= 120.0 => format!(", {:.0} min left", eta / 60.0),
-                    Some(eta) => format!(", {eta:.0} s left"),
+                    Some(eta) if eta >= 120.0 => format!(" ({:.0} min left)", eta / 60.0),
+                    Some(eta) => format!(" ({eta:.0} s left)"),
                     None => String::new(),
                 };
-                format!("probe {name} runs, {:.0} %{eta}: x stops it", running.progress.0 * 100.0)
+                // What may be cut off on a small screen comes last.
+                format!("probe {name} runs, {:.0} %: x stops it{eta}", running.progress.0 * 100.0)
             }
             _ => format!("probe {name} begins: x stops it"),
+        })
+    }
+
+    /// The probe that runs or asks, as short as can be: for a screen that shows nothing else.
+    pub fn in_short(&self) -> Option<String> {
+        if let Some((place, ..)) = self.confirming() {
+            return Some(format!("{} asks: too small here, n leave it", self.rows[place].probe.spec.name));
+        }
+        let (_, row) = self.active()?;
+        let name = row.probe.spec.name;
+        Some(match row.life.state() {
+            State::Running(running) if running.ending.is_none() => {
+                format!("{name} {:.0} % x stop", running.progress.0 * 100.0)
+            }
+            State::Running(_) => format!("{name} stopping"),
+            _ => format!("{name} 0 % x stop"),
         })
     }
 

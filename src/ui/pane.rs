@@ -61,6 +61,11 @@ pub trait Pane {
         None
     }
 
+    /// Whether it shows a question whole, with what a yes would cost.
+    fn asks(&self) -> bool {
+        false
+    }
+
     /// Draws what was prepared. Total: any area, also one outside the buffer. No allocation.
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>);
 }

@@ -59,8 +59,14 @@ impl Screen {
         self.plan.slots.iter().find_map(|slot| self.panes[slot.pane].last_line())
     }
 
+    /// Whether a question to the user is on the screen, whole.
+    pub fn asks(&self) -> bool {
+        self.plan.slots.iter().any(|slot| self.panes[slot.pane].asks())
+    }
+
     /// Shows where the probes stand to whichever pane wants to know; `None` where none can be run.
     pub fn probes(&mut self, board: Option<&Board>) {
+        self.chrome.probes(board);
         self.panes.iter_mut().for_each(|pane| pane.probes(board));
     }
 

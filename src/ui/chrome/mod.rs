@@ -12,6 +12,7 @@ use ratatui::layout::Rect;
 use crate::app::{ACTIONS, Action, ActionSpec, App, Cost, Origin};
 use crate::derive::quantile::{highest_allowed, quantile};
 use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time};
+use crate::probe::board::Board;
 use crate::store::{Data, HistogramWindow, Window};
 
 pub use frame::{draw_frame, draw_tabs};
@@ -65,6 +66,8 @@ pub struct Chrome {
     cost: Line,
     numbers: Line,
     notice: String,
+    /// The probe that runs or asks, where there is no pane to say so.
+    probe: String,
     /// Whether the notice is about something that ought to work.
     urgent: bool,
     histogram: HistogramWindow,
@@ -80,6 +83,11 @@ impl Chrome {
         self.cost(data, app, cost);
         self.numbers(data, app);
         self.notice(data, app, words);
+    }
+
+    /// Notes which probe runs or asks.
+    pub fn probes(&mut self, board: Option<&Board>) {
+        self.probe = board.and_then(Board::in_short).unwrap_or_default();
     }
 
     /// Rows that the notices need at this width.
@@ -260,6 +268,9 @@ impl Chrome {
         let gpu = |metric| data.latest(Subject::Gpu(view.gpu), metric, view.end).reading;
         let engine = Subject::Engine(view.engine);
         let served = |metric| data.latest(engine, metric, view.end).reading;
+        if !self.probe.is_empty() {
+            line.add("", Role::Warn, 0, format_args!("{}", self.probe));
+        }
         if data.gpus().next().is_some() {
             line.add("SM", Role::Text, 0, format_args!("{}", Percent(gpu(Metric::SmActive))));
             line.add("DRAM", Role::Text, 0, format_args!("{}", Percent(gpu(Metric::DramActive))));
@@ -288,6 +299,10 @@ impl Chrome {
     fn notice(&mut self, data: &Data, app: &App, words: &[String]) {
         self.notice.clear();
         self.urgent = false;
+        for text in words {
+            say(&mut self.notice, "", text);
+            self.urgent = true;
+        }
         for (id, source) in data.sources() {
             let state = source.state_at(app.view.end);
             let absent = matches!(state, SourceState::Absent(_));
@@ -296,10 +311,6 @@ impl Chrome {
                 say(&mut self.notice, place(data, id, app.view.end), state.why());
             }
             self.urgent |= urgent;
-        }
-        for text in words {
-            say(&mut self.notice, "", text);
-            self.urgent = true;
         }
         if app.nothing_here() {
             say(&mut self.notice, "", "d plays the demo: a real H200 serving a model");

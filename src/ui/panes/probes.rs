@@ -18,7 +18,7 @@ use crate::probe::life::{Ended, State};
 use crate::probe::{ProbeSpec, listed};
 use crate::store::Data;
 use crate::ui::pane::{Context, Pane, PaneSpec};
-use crate::ui::text::{columns, put, put_right, put_wrapped, wrapped_rows};
+use crate::ui::text::{columns, put, put_right, put_wrapped, width, wrap, wrapped_rows};
 use crate::ui::theme::{Role, Theme};
 
 use details::Details;
@@ -53,6 +53,8 @@ struct Probes {
     text: String,
     /// What may be pressed now.
     keys: &'static str,
+    /// Whether a question is shown whole.
+    asks: bool,
     /// Place of the chosen line.
     chosen: usize,
     details: Details,
@@ -83,6 +85,7 @@ impl Pane for Probes {
         self.title.clear();
         self.text.clear();
         self.keys = "";
+        self.asks = false;
         let view = context.view;
         self.first = view.report;
         if let Some(board) = self.board.take() {
@@ -91,6 +94,7 @@ impl Pane for Probes {
                 line.fill(row, data, context);
             }
             self.word(&board);
+            self.ask(&board, area);
             self.word_title(&board);
             self.board = Some(board);
         } else {
@@ -112,6 +116,10 @@ impl Pane for Probes {
 
     fn title(&self) -> &str {
         &self.title
+    }
+
+    fn asks(&self) -> bool {
+        self.asks
     }
 
     fn last_line(&self) -> Option<u16> {
@@ -162,6 +170,22 @@ impl Probes {
             (true, _) => &self.text,
             (false, true) => RECORDED,
             (false, false) => "",
+        }
+    }
+
+    /// Whether a question and the keys that answer it have room; where they have not, what to do about that.
+    fn ask(&mut self, board: &Board, area: Rect) {
+        let Some((place, ..)) = board.confirming() else { return };
+        let mut widest = width(self.keys);
+        let rows = wrap(&self.text, area.width, |_, line| widest = widest.max(width(line)));
+        self.asks = widest <= area.width && rows < area.height;
+        if !self.asks {
+            let name = board.rows()[place].probe.spec.name;
+            self.text.clear();
+            // Writing to a String never fails.
+            let _ =
+                write!(self.text, "Too small here to ask for {name}: enlarge the terminal, or z for the pane alone.");
+            self.keys = "n leave it";
         }
     }
 

@@ -128,6 +128,30 @@ fn a_question_says_what_it_costs_and_how_to_answer() {
 }
 
 #[test]
+fn a_question_is_asked_whole_or_not_at_all() {
+    let (_, board) = states().remove(2);
+    for (size, whole) in
+        [((118, 6), true), ((78, 3), true), ((78, 2), false), ((38, 4), true), ((38, 3), false), ((12, 30), false)]
+    {
+        let mut pane = Probes::default();
+        pane.probes(board.as_ref());
+        let (view, theme) = (View::new(NOW), Theme::MONO);
+        let area = Rect::new(0, 0, size.0, size.1);
+        pane.prepare(&Store::new(Retention::HOUR).read(), &Context { view: &view, theme: &theme, focused: true }, area);
+        assert_eq!(pane.asks(), whole, "{size:?}");
+        let picture = drawn(board.as_ref(), size, theme);
+        assert_eq!(picture.contains("y run it"), whole, "{size:?}\n{picture}");
+        // Nothing is cut off.
+        assert_eq!(
+            whole,
+            picture.replace("|\n|", " ").replace(' ', "").contains("1MiBofhostmemory.Itdisturbsnobody."),
+            "{picture}"
+        );
+    }
+    assert!(drawn(board.as_ref(), (38, 3), Theme::MONO).contains("Too small here"));
+}
+
+#[test]
 fn a_question_about_a_gpu_that_is_not_there_is_none_about_the_host() {
     let mut board = Board::default();
     let hbm = PROBES.iter().position(|probe| probe.spec.id == "hbm").unwrap();
@@ -146,7 +170,7 @@ fn the_keys_to_answer_are_there_however_small_it_is() {
     for (name, board) in states() {
         let board = board.as_ref();
         let key = match name {
-            "confirm" => "y run it",
+            "confirm" => "n leave it",
             "running" | "stopping" => "x stop",
             "refused" => "F run it",
             _ => continue,
