@@ -2,6 +2,16 @@
 //!
 //! The only module that prints. It must not know how anything is read or drawn.
 
+/// Says a sentence on standard error. When that takes nothing, the result and the exit code still count.
+macro_rules! complain {
+    ($($text:tt)*) => { $crate::cli::mutter(format_args!("warptop: {}\n", format_args!($($text)*))) };
+}
+
+/// The same as it is, without a name before it and a line's end after it.
+macro_rules! mutter {
+    ($($text:tt)*) => { $crate::cli::mutter(format_args!($($text)*)) };
+}
+
 mod probe;
 
 use std::io::{self, IsTerminal, Write};
@@ -288,6 +298,22 @@ impl Failure {
     }
 }
 
+/// Writes on standard error, whatever becomes of it.
+fn mutter(text: std::fmt::Arguments<'_>) {
+    // In one piece: it may be a line of a log that others write to as well.
+    drop(io::stderr().write_all(text.to_string().as_bytes()));
+}
+
+/// Writes on standard output. Whoever closed the pipe has read enough.
+fn print(text: &str) -> Result<(), Failure> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Error(format!("cannot print: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Reads the command line and does what it says.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -318,7 +344,7 @@ pub fn main() -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("warptop: {failure}");
+            complain!("{failure}");
             ExitCode::from(if matches!(failure, Failure::Usage(_)) { 2 } else { 1 })
         }
     }
@@ -418,13 +444,13 @@ fn record(sources: &Sources, output: &std::path::Path, duration: Option<Duration
         Ok((summary, cut)) => {
             // Beside a pipe it would land in the screen that plays it.
             if output != Output::Stdout {
-                eprintln!("warptop: recorded {summary}");
+                complain!("recorded {summary}");
             }
             Ok(if cut { 130 } else { 0 })
         }
         // Whoever watched has seen enough: that is how such a recording ends.
         Err(closed @ RecordError::Closed(_)) if output == Output::Stdout => {
-            eprintln!("warptop: {closed}");
+            complain!("{closed}");
             Ok(0)
         }
         Err(error) => Err(Failure::error(error)),
@@ -440,7 +466,7 @@ fn snapshot(sources: &Sources, args: &SnapshotArgs) -> Result<u8, Failure> {
             SnapshotError::Replay(_) | SnapshotError::Empty(_) => Failure::error(error),
         })?;
         for problem in problems {
-            eprintln!("warptop: {problem}");
+            complain!("{problem}");
         }
         reading
     } else {
@@ -452,6 +478,5 @@ fn snapshot(sources: &Sources, args: &SnapshotArgs) -> Result<u8, Failure> {
     };
     let mut json = serde_json::to_string_pretty(&reading).map_err(Failure::error)?;
     json.push('\n');
-    io::stdout().write_all(json.as_bytes()).map_err(|error| Failure::Error(format!("cannot print: {error}")))?;
-    Ok(0)
+    print(&json).map(|()| 0)
 }

@@ -37,6 +37,36 @@ fn wrong_use_is_2_and_says_what_is_allowed() {
 }
 
 #[test]
+fn words_that_cannot_be_written_change_no_exit_code() {
+    let home = tempfile::tempdir().unwrap();
+    for (args, code) in [
+        (&["probe", "fake", "--yes", "--no-discover", "--seconds", "0.1", "--json"][..], 0),
+        (&["probe", "show", "no-such-run"], 1),
+        (&["replay", "no-such-file"], 1),
+        (&["--frobnicate"], 2),
+        (&["probe", "fake"], 2),
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
+        command.args(args).env("XDG_STATE_HOME", home.path()).stdin(Stdio::null()).stderr(full);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+        let json = serde_json::from_slice::<serde_json::Value>(&output.stdout);
+        assert_eq!(json.is_ok(), code == 0, "{args:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_read_enough_is_no_error() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
+    command.args(["probe", "fake", "--yes", "--no-discover", "--seconds", "0.1"]).env("XDG_STATE_HOME", home.path());
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn an_engine_url_that_cannot_be_asked_is_2_and_keeps_its_secrets() {
     let words = "write --engine http://HOST:PORT";
     for url in

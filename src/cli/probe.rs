@@ -3,7 +3,7 @@
 //! Its subcommands come from the table of probes. Standard output holds the report and nothing else.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -22,7 +22,7 @@ use crate::probe::{self, Kind, Needs, PROBES, Param, Params, Probe};
 use crate::runtime::{Inputs, Prepared, Probes, Ran, Session, Step, Wanted};
 use crate::term::input;
 
-use super::{Failure, Sources};
+use super::{Failure, Sources, print};
 
 /// Exit code of a verdict 'failed'.
 const FAILED: u8 = 3;
@@ -269,11 +269,11 @@ fn measure(
     };
     if !agreed {
         let duty = if duty.is_empty() { duty } else { format!(" {duty}") };
-        eprint!("{name} on {}: takes {}.{duty}\nRun it? [y/N] ", prepared.target, prepared.cost);
+        mutter!("{name} on {}: takes {}.{duty}\nRun it? [y/N] ", prepared.target, prepared.cost);
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer).map_err(Failure::error)?;
         if !["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
-            eprintln!("warptop: not run");
+            complain!("not run");
             return Ok(REFUSED);
         }
     }
@@ -281,12 +281,12 @@ fn measure(
     let mut shown = false;
     let ran = prepared.run(&inputs, itself(), |step| {
         if show {
-            eprint!("\r\x1b[K{}", line(step));
+            mutter!("\r\x1b[K{}", line(step));
             shown = true;
         }
     });
     if shown {
-        eprint!("\r\x1b[K");
+        mutter!("\r\x1b[K");
     }
     let Ok(ran) = ran else { return Ok(130) };
     tell(&ran);
@@ -302,18 +302,18 @@ fn line(step: &Step) -> String {
 /// What does not belong into the report.
 fn tell(ran: &Ran) {
     if ran.joined {
-        eprintln!("warptop: the same was measured already or just now: this is run {}", ran.report.run);
+        complain!("the same was measured already or just now: this is run {}", ran.report.run);
     }
     if ran.report.ending == Ending::Refused {
         let force = if ran.can_force { " (--force)" } else { "" };
-        eprintln!("warptop: not run: {}", ran.report.why.as_deref().unwrap_or_default());
+        complain!("not run: {}", ran.report.why.as_deref().unwrap_or_default());
         if !ran.hint.is_empty() {
-            eprintln!("warptop: {}{force}", ran.hint);
+            complain!("{}{force}", ran.hint);
         }
     }
     match &ran.kept {
-        Some(Ok(path)) => eprintln!("warptop: the report is in {path}"),
-        Some(Err(why)) => eprintln!("warptop: {why}; here it is:"),
+        Some(Ok(path)) => complain!("the report is in {path}"),
+        Some(Err(why)) => complain!("{why}; here it is:"),
         None => {}
     }
 }
@@ -331,10 +331,6 @@ fn code(ran: &Ran) -> u8 {
 
 fn to_json(report: &Report) -> Result<String, Failure> {
     serde_json::to_string_pretty(report).map(|json| json + "\n").map_err(Failure::error)
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::Error(format!("cannot print: {error}")))
 }
 
 fn list(files: &Files, json: bool) -> Result<u8, Failure> {
@@ -371,7 +367,7 @@ fn list(files: &Files, json: bool) -> Result<u8, Failure> {
     }
     print(&text)?;
     if broken > 0 {
-        eprintln!("warptop: {broken} files among the reports are none");
+        complain!("{broken} files among the reports are none");
     }
     Ok(0)
 }
