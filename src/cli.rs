@@ -316,6 +316,8 @@ fn print(text: &str) -> Result<(), Failure> {
 
 /// Reads the command line and does what it says.
 pub fn main() -> ExitCode {
+    // Without it all works as long as no file is at its limit.
+    drop(input::outlive_full_files());
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and version are no errors and go to standard output.

@@ -197,11 +197,21 @@ fn a_resize_storm_ends_in_a_whole_screen() {
 
 #[test]
 fn signals_end_it() {
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::XCPU] {
         let mut session = Session::live(&[], 80, 24);
         session.signal(signal);
         session.ends(130);
     }
+}
+
+#[test]
+fn a_file_that_may_not_grow_does_not_end_it() {
+    let mut session = Session::live(&[], 80, 24);
+    session.signal(Signal::XFSZ);
+    session.press("?");
+    session.wait("the help", |s| s.alternate_screen() && s.contents().contains("Next pane"));
+    session.press("q");
+    session.ends(0);
 }
 
 #[test]

@@ -58,8 +58,20 @@ fn end_in_time(code: i32) {
     drop(thread::Builder::new().name("last-resort".to_owned()).spawn(watch));
 }
 
-/// Turns SIGTERM, SIGHUP, SIGINT and SIGQUIT into [`Event::Interrupt`], SIGWINCH into [`Event::Resize`] and SIGCONT
-/// into [`Input::Continued`]. The terminal library reports changes of size too, but loses one that comes
+/// Keeps SIGXFSZ from ending the program: a file that may not grow is then an error of the write, with words, and the
+/// terminal is given back as ever.
+///
+/// # Errors
+/// When the system refuses.
+pub fn outlive_full_files() -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let _inside = runtime.enter();
+    // The handler stays when this is gone; what it hears is of no interest.
+    signal(SignalKind::from_raw(libc::SIGXFSZ)).map(drop)
+}
+
+/// Turns SIGTERM, SIGHUP, SIGINT, SIGQUIT and SIGXCPU into [`Event::Interrupt`], SIGWINCH into [`Event::Resize`] and
+/// SIGCONT into [`Input::Continued`]. The terminal library reports changes of size too, but loses one that comes
 /// together with a key; the screen would stay torn until the next.
 ///
 /// # Errors
@@ -67,13 +79,14 @@ fn end_in_time(code: i32) {
 pub fn read_signals(to: Sender<Input>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Installed before this returns: a signal that comes right after it is not lost.
-    let (mut terminate, mut hang_up, mut interrupt, mut leave, mut go_on, mut resize) = {
+    let (mut terminate, mut hang_up, mut interrupt, mut leave, mut out_of_time, mut go_on, mut resize) = {
         let _inside = runtime.enter();
         (
             signal(SignalKind::terminate())?,
             signal(SignalKind::hangup())?,
             signal(SignalKind::interrupt())?,
             signal(SignalKind::quit())?,
+            signal(SignalKind::from_raw(libc::SIGXCPU))?,
             signal(SignalKind::from_raw(libc::SIGCONT))?,
             signal(SignalKind::window_change())?,
         )
@@ -86,6 +99,7 @@ pub fn read_signals(to: Sender<Input>) -> std::io::Result<()> {
                     _ = hang_up.recv() => Input::App(Event::Interrupt),
                     _ = interrupt.recv() => Input::App(Event::Interrupt),
                     _ = leave.recv() => Input::App(Event::Interrupt),
+                    _ = out_of_time.recv() => Input::App(Event::Interrupt),
                     _ = go_on.recv() => Input::Continued,
                     _ = resize.recv() => Input::App(Event::Resize),
                 };
