@@ -80,6 +80,8 @@ pub struct Program<B: Backend> {
     words: Vec<String>,
     /// The probe that runs, in words.
     running: Vec<String>,
+    /// Whether the demo was asked for while a probe runs.
+    demo_waits: bool,
     shown: Option<Shown>,
     /// A key was pressed or the screen was lost: the next frame is due at once.
     dirty: bool,
@@ -103,6 +105,7 @@ impl<B: Backend> Program<B> {
             cost,
             words,
             running: Vec::new(),
+            demo_waits: false,
             shown: None,
             dirty: true,
             fault: None,
@@ -233,6 +236,11 @@ impl<B: Backend> Program<B> {
     }
 
     fn demo(&mut self) {
+        // With the probes would go the run and its report.
+        if self.probes.as_ref().is_some_and(|probes| !probes.board().is_settled()) {
+            (self.demo_waits, self.probed) = (true, None);
+            return;
+        }
         match Session::replay(&Recorded::Demo) {
             Ok(session) => {
                 // A recording is no machine to measure.
@@ -294,6 +302,10 @@ impl<B: Backend> Program<B> {
         self.app.update(Event::Asking(board.as_ref().is_some_and(|board| board.confirming().is_some())));
         self.running.clear();
         self.running.extend(board.as_ref().and_then(Board::running));
+        self.demo_waits &= board.as_ref().is_some_and(|board| !board.is_settled());
+        if self.demo_waits {
+            self.running.push("the demo has to wait for the probe".to_owned());
+        }
         self.screen.probes(board.as_ref());
     }
 

@@ -236,6 +236,22 @@ fn what_runs_is_seen_and_stopped_from_anywhere() {
 }
 
 #[test]
+fn the_demo_drops_no_run() {
+    let mut rig = Rig::new("hang", 0.0, 8e9);
+    rig.open();
+    rig.press('y');
+    rig.until(&["probe fake runs"]);
+    rig.press('d');
+    rig.until(&["probe fake runs", "the demo has to wait for the probe"]);
+    rig.press('x');
+    let screen = rig.until(&["fake stopped"]);
+    assert!(!screen.contains("has to wait"), "{screen}");
+    assert_eq!(rig.report().ending, Ending::Stopped);
+    rig.press('d');
+    rig.until(&["probes run on the machine itself, not on a recording"]);
+}
+
+#[test]
 fn leaving_ends_what_runs_and_keeps_its_report() {
     for mode in ["good", "deaf"] {
         let mut rig = Rig::new(mode, if mode == "good" { 600.0 } else { 0.0 }, 8e9);
