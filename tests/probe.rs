@@ -322,6 +322,18 @@ fn without_a_terminal_it_wants_a_yes() {
 }
 
 #[test]
+fn what_can_never_run_here_is_refused_before_the_question_and_once() {
+    let home = Home::new();
+    let said = home.say(&["hbm", "--no-discover"]);
+    if said.stderr.contains("--yes") {
+        return; // A machine with a GPU.
+    }
+    assert_eq!((said.code, said.stdout.as_str()), (4, ""), "{}", said.stderr);
+    assert_eq!(said.stderr.matches("it needs a GPU: ").count(), 1, "{}", said.stderr);
+    assert!(!said.stderr.contains("Run it?") && !said.stderr.contains("on the host"), "{}", said.stderr);
+}
+
+#[test]
 fn wrong_parameters_are_told_what_is_allowed() {
     let home = Home::new();
     for (args, words) in [

@@ -255,8 +255,11 @@ fn measure(
     agreed: bool,
     json: bool,
 ) -> Result<u8, Failure> {
-    if !agreed && !io::stdin().is_terminal() {
-        return Err(Failure::Usage("standard input is no terminal to ask on: give --yes to run the probe".to_owned()));
+    let cannot_ask = !agreed && !io::stdin().is_terminal();
+    let mute = || Failure::Usage("standard input is no terminal to ask on: give --yes to run the probe".to_owned());
+    // Others may be refused without a question.
+    if cannot_ask && PROBES[wanted.place].spec.needs == Needs::Host {
+        return Err(mute());
     }
     let (to, events) = channel();
     input::read_signals(to).map_err(Failure::error)?;
@@ -267,6 +270,12 @@ fn measure(
     let Ok(prepared) = Prepared::new(&inputs, &sources.options()?, sources.interval(), files, wanted) else {
         return Ok(130);
     };
+    if let Some(ran) = prepared.unfit() {
+        return finish(&ran, json);
+    }
+    if cannot_ask {
+        return Err(mute());
+    }
     if !agreed {
         let duty = if duty.is_empty() { duty } else { format!(" {duty}") };
         mutter!("{name} on {}: takes {}.{duty}\nRun it? [y/N] ", prepared.target, prepared.cost);
@@ -289,9 +298,18 @@ fn measure(
         mutter!("\r\x1b[K");
     }
     let Ok(ran) = ran else { return Ok(130) };
-    tell(&ran);
-    print(&if json { to_json(&ran.report)? } else { page(&ran.report) })?;
-    Ok(code(&ran))
+    finish(&ran, json)
+}
+
+/// The report, the words beside it, and the exit code. Of a run that was refused the words are all there is.
+fn finish(ran: &Ran, json: bool) -> Result<u8, Failure> {
+    tell(ran);
+    if json {
+        print(&to_json(&ran.report)?)?;
+    } else if ran.report.ending != Ending::Refused {
+        print(&page(&ran.report))?;
+    }
+    Ok(code(ran))
 }
 
 fn line(step: &Step) -> String {

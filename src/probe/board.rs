@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::model::Time;
 
-use super::life::{Ask, Effect, Event, Life, State};
+use super::life::{Ask, Effect, Event, Life, Refusal, State};
 use super::report::{Ending, Level, Report};
 use super::spec::Target;
 use super::{Cost, Needs, PROBES, Probe};
@@ -209,15 +209,24 @@ impl Board {
         })
     }
 
+    /// Somebody wants the probe at `place`, which cannot run here.
+    pub fn unable(&mut self, now: Time, place: usize, ask: Ask, refusal: Refusal) -> Vec<(usize, Effect)> {
+        self.asked(now, place, Event::Unable(ask, refusal))
+    }
+
     /// Somebody wants the probe at `place`.
     pub fn ask(&mut self, now: Time, place: usize, ask: Ask) -> Vec<(usize, Effect)> {
+        self.asked(now, place, Event::Ask(ask))
+    }
+
+    fn asked(&mut self, now: Time, place: usize, event: Event) -> Vec<(usize, Effect)> {
         self.notice.clear();
         // The question is now another one.
         let mut effects = self.tell(now, |other, row| {
             (other != place && matches!(row.life.state(), State::Confirm(_))).then_some(Event::No)
         });
         if let Some(row) = self.rows.get_mut(place) {
-            effects.extend(row.life.on(now, Event::Ask(ask)).into_iter().map(|effect| (place, effect)));
+            effects.extend(row.life.on(now, event).into_iter().map(|effect| (place, effect)));
         }
         for (_, effect) in &effects {
             match effect {

@@ -145,18 +145,24 @@ pub fn duty_words(chosen: Option<u8>, forced: bool) -> String {
     }
 }
 
+/// Why a probe can never run on a target of so many GPUs, whatever is free on them; `no_gpu` says why there are none.
+pub fn unfit(needs: Needs, gpus: usize, no_gpu: &str) -> Option<Refusal> {
+    let lack = needs.lacks(gpus)?;
+    let why = match (gpus, no_gpu) {
+        (0, "") => "there is no such GPU on this machine".to_owned(),
+        (0, _) => format!("it {lack:#}: {no_gpu}"),
+        _ => format!("it {lack:#}"),
+    };
+    let hint =
+        if gpus == 0 { "probes of the host need none" } else { "a container may show fewer than the machine has" };
+    Some(Refusal { why, can_force: false, hint: hint.to_owned() })
+}
+
 /// Whether a run of this cost may start. Whoever forces it may also choose its duty cycle.
 pub fn preflight(machine: &Machine, cost: &Cost, needs: Needs, forced: bool, duty: Option<u8>) -> Verdict {
     let needs_gpu = needs != Needs::Host;
-    if needs_gpu && machine.gpus.is_empty() {
-        let why = if machine.no_gpu.is_empty() { "there is no such GPU on this machine" } else { &machine.no_gpu };
-        return refuse(false, why.to_owned(), "`warptop probe list` says which probes need no GPU");
-    }
-    if let Needs::Gpus(least) = needs
-        && machine.gpus.len() < least
-    {
-        let why = format!("it takes {least} GPUs, and this machine shows {}", machine.gpus.len());
-        return refuse(false, why, "it measures what is between GPUs; a container may show fewer than the machine has");
+    if let Some(refusal) = unfit(needs, machine.gpus.len(), &machine.no_gpu) {
+        return Verdict::Refused(refusal);
     }
     let mut company = Vec::new();
     let mut most_bytes = u64::MAX;

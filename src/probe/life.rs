@@ -165,6 +165,8 @@ pub enum State {
 pub enum Event {
     /// Somebody wants it.
     Ask(Ask),
+    /// Somebody wants it, but it can never run here: there is nothing to agree to.
+    Unable(Ask, Refusal),
     /// The cost is agreed to.
     Yes,
     /// It is not.
@@ -269,13 +271,19 @@ impl Life {
             | Event::Gone(run, _)
             | Event::Abort(run, _)
             | Event::Kept(run, _) => Some(run),
-            Event::Ask(_) | Event::Yes | Event::No | Event::Stop | Event::Quit | Event::Tick => None,
+            Event::Ask(_) | Event::Unable(..) | Event::Yes | Event::No | Event::Stop | Event::Quit | Event::Tick => {
+                None
+            }
         };
         if run.is_some() && run != self.run() {
             return Vec::new();
         }
         let (state, effects) = match (std::mem::take(&mut self.state), event) {
             (state, Event::Ask(ask)) => asked(state, now, ask),
+            (state, Event::Unable(ask, refusal)) => match asked(state, now, Ask { agreed: false, ..ask }) {
+                (State::Confirm(ask), _) => (State::Refused(ask, refusal), Vec::new()),
+                busy => busy,
+            },
             (State::Running(running), event) => self.running(now, running, event),
             (State::Confirm(ask), Event::Yes) => begin(ask, now),
             (State::Confirm(_), Event::No | Event::Stop | Event::Quit) => (State::Idle, Vec::new()),
@@ -304,9 +312,13 @@ impl Life {
             Event::Quit => ask_to_stop(&mut run, now, End::Stopped("the program was left".to_owned())),
             Event::Tick => watch(&mut run, now),
             Event::Gone(_, how) => return self.gone(now, *run, &how),
-            Event::Ask(_) | Event::Yes | Event::No | Event::Admitted(_) | Event::Refused(..) | Event::Kept(..) => {
-                Vec::new()
-            }
+            Event::Ask(_)
+            | Event::Unable(..)
+            | Event::Yes
+            | Event::No
+            | Event::Admitted(_)
+            | Event::Refused(..)
+            | Event::Kept(..) => Vec::new(),
         };
         debug_assert_eq!(id, run.ask.run);
         (State::Running(run), effects)

@@ -13,7 +13,7 @@ use super::{Inputs, Session, machine};
 use crate::app::Event;
 use crate::model::{SourceId, SourceState};
 use crate::probe::files::{Files, Holder, Locked};
-use crate::probe::life::{Ask, State};
+use crate::probe::life::{Ask, Refusal, State};
 use crate::probe::report::{Ending, Report};
 use crate::probe::{Cost, Needs, PROBES, Params, Probe};
 use crate::sampler::Options;
@@ -46,6 +46,7 @@ pub struct Prepared {
     wanted: Wanted,
     ask: Ask,
     files: Result<Files, String>,
+    unfit: Option<Refusal>,
     /// What it will cost.
     pub cost: Cost,
     /// What it runs on, in words.
@@ -104,12 +105,19 @@ impl Prepared {
         }
         let now = inputs.clock.now();
         let target = machine::target(&session.store().read(), spec.needs, wanted.gpu, now);
+        let unfit = machine::unfit(&session.store().read(), spec.needs, &target, now);
         let words = target.to_string();
         let probe = &PROBES[wanted.place];
         let Wanted { params, forced, duty, .. } = wanted.clone();
         let ask = request(probe, target, params, Manner { forced, duty, agreed: true }, now);
         let cost = spec.costs(&ask.params, &ask.target);
-        Ok(Self { session, wanted, ask, files, cost, target: words })
+        Ok(Self { session, wanted, ask, files, unfit, cost, target: words })
+    }
+
+    /// What becomes of it where it can never run: there is nothing to agree to.
+    pub fn unfit(&self) -> Option<Ran> {
+        let refusal = self.unfit.as_ref()?;
+        Some(refused(&PROBES[self.wanted.place], &self.ask, &refusal.why, &refusal.hint, refusal.can_force))
     }
 
     /// Runs it as a child of this process, from `program`, and says how far it is.

@@ -7,8 +7,9 @@ use std::fs;
 
 use crate::derive::throttle::Throttled;
 use crate::model::text::clean;
-use crate::model::{FactKey, Metric, Reading, SourceId, Subject, Time, Why};
-use crate::probe::guard::{Gpu, Host, Machine, OnGpu};
+use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
+use crate::probe::guard::{self, Gpu, Host, Machine, OnGpu};
+use crate::probe::life::Refusal;
 use crate::probe::report::timeline::Timeline;
 use crate::probe::report::{Environment, GpuEnvironment, Range};
 use crate::probe::{GpuName, Needs, Target};
@@ -33,6 +34,13 @@ pub(super) fn target(data: &Data, needs: Needs, gpu: u8, now: Time) -> Target {
     let limit = |index| data.latest(Subject::Gpu(index), Metric::PowerLimit, now).reading.value();
     let power_limit_w = data.gpus().filter(chosen).filter_map(limit).max_by(f64::total_cmp);
     Target { gpus: data.gpus().filter(chosen).map(name).collect(), power_limit_w }
+}
+
+/// Why a probe can never run on this target. Before the driver has said anything, nothing is known.
+pub(super) fn unfit(data: &Data, needs: Needs, target: &Target, now: Time) -> Option<Refusal> {
+    let state = data.source(SourceId::Nvml)?.state_at(now);
+    let known = *state != SourceState::Starting;
+    known.then(|| guard::unfit(needs, target.gpus.len(), state.why())).flatten()
 }
 
 /// All that is known of the target and what it shares the machine with.

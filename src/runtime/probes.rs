@@ -136,9 +136,17 @@ impl Probes {
         let Some(probe) = PROBES.get(place) else { return };
         let params = params.unwrap_or_else(|| Params::of(&probe.spec));
         let now = self.clock.now();
-        let target = machine::target(&self.sink.store().read(), probe.spec.needs, gpu, now);
+        let (target, unfit) = {
+            let data = self.sink.store().read();
+            let target = machine::target(&data, probe.spec.needs, gpu, now);
+            let unfit = machine::unfit(&data, probe.spec.needs, &target, now);
+            (target, unfit)
+        };
         let ask = request(probe, target, params, manner, now);
-        let effects = self.board().ask(now, place, ask);
+        let effects = match unfit {
+            Some(refusal) => self.board().unable(now, place, ask, refusal),
+            None => self.board().ask(now, place, ask),
+        };
         self.pass_on(effects);
     }
 

@@ -48,7 +48,7 @@ fn a_probe_of_several_gpus_wants_them_all_there_and_free() {
     let go = |gpus: Vec<Gpu>, forced| preflight(&Machine { gpus, ..on(gpu()) }, &cost(), Needs::Gpus(2), forced, None);
     for forced in [false, true] {
         let Verdict::Refused(refusal) = go(vec![gpu()], forced) else { panic!("admitted with one") };
-        assert_eq!(refusal.why, "it takes 2 GPUs, and this machine shows 1");
+        assert_eq!(refusal.why, "it needs 2 GPUs, 1 here");
         assert!(!refusal.can_force);
     }
     let other = |gpu| Gpu { index: 1, ..gpu };

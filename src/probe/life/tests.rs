@@ -28,6 +28,7 @@ fn refusal() -> Refusal {
 #[derive(Clone, Debug)]
 enum Step {
     Ask(f64),
+    Unable(f64),
     AskAgreed(f64),
     Yes,
     No,
@@ -47,8 +48,9 @@ enum Step {
     Wait(u64),
 }
 
-const STEPS: [Step; 20] = [
+const STEPS: [Step; 21] = [
     Step::Ask(1.0),
+    Step::Unable(1.0),
     Step::AskAgreed(1.0),
     Step::AskAgreed(2.0),
     Step::Yes,
@@ -111,6 +113,7 @@ impl World {
                 let agreed = matches!(step, Step::AskAgreed(_));
                 Event::Ask(Ask { agreed, ..ask(&format!("r{}", self.asked), *size) })
             }
+            Step::Unable(size) => Event::Unable(ask("unable", *size), refusal()),
             Step::Yes => Event::Yes,
             Step::No => Event::No,
             Step::Admit => Event::Admitted(run),
@@ -198,7 +201,7 @@ impl World {
                 self.held.retain(|r| r != run);
             }
             Effect::Same(run) | Effect::Busy(run) => {
-                assert!(matches!(event, Event::Ask(_)) && self.life.run() == Some(run));
+                assert!(matches!(event, Event::Ask(_) | Event::Unable(..)) && self.life.run() == Some(run));
             }
         }
     }
