@@ -231,6 +231,7 @@ impl<B: Backend> Program<B> {
             Order::Yes => probes.answer(true),
             Order::No => probes.answer(false),
             Order::Force => probes.force(),
+            Order::Seen => probes.seen(),
             Order::Stop => probes.stop(),
         }
     }
@@ -300,6 +301,7 @@ impl<B: Backend> Program<B> {
         self.probed = version;
         let board = self.probes.as_ref().map(|probes| probes.board().clone());
         self.app.update(Event::Asking(board.as_ref().is_some_and(|board| board.confirming().is_some())));
+        self.app.update(Event::Noted(board.as_ref().is_some_and(Board::has_notes)));
         self.running.clear();
         self.running.extend(board.as_ref().and_then(Board::running));
         self.demo_waits &= board.as_ref().is_some_and(|board| !board.is_settled());

@@ -75,7 +75,7 @@ actions! {
     }
     "Program" {
         Help [Char('?')] "?" "help" "This screen.";
-        Back [Esc] "Esc" "" "Closes the help, then a report, then the zoom, then the cursor.";
+        Back [Esc] "Esc" "" "Closes the help, then a report, then what is said about probes, then the zoom, then the cursor.";
         Demo [Char('d')] "d" "" "Where there is neither GPU nor engine: a recording of a real H200 serving a model.";
         Repaint [Ctrl('l')] "Ctrl-L" "" "Paint the screen anew.";
         Suspend [Ctrl('z')] "Ctrl-Z" "" "Back to the shell; fg returns here.";

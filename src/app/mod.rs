@@ -31,6 +31,8 @@ pub enum Event {
     CursorRange(u16, u16),
     /// Whether a probe asks to be run.
     Asking(bool),
+    /// Whether something is said about probes that goes when it has been read.
+    Noted(bool),
     /// Whether the screen as it was drawn shows that question whole.
     Readable(bool),
     /// No line after this one can be the first of a report that is shown.
@@ -65,6 +67,8 @@ pub enum Order {
     No,
     /// Ask again for what was refused, to run it all the same.
     Force,
+    /// What is said about earlier runs has been read.
+    Seen,
     /// End whatever runs.
     Stop,
 }
@@ -136,6 +140,7 @@ pub struct App {
     /// Place of the pane of probes.
     probes: Option<usize>,
     asking: bool,
+    noted: bool,
     /// Whether what asks can be read, and no key has changed anything since.
     readable: bool,
     cursor_range: (u16, u16),
@@ -176,6 +181,7 @@ impl App {
             panes,
             probes: None,
             asking: false,
+            noted: false,
             readable: false,
             cursor_range: (1, 1),
             last_line: 0,
@@ -209,6 +215,10 @@ impl App {
             }
             Event::Asking(asking) => {
                 self.asking = asking;
+                None
+            }
+            Event::Noted(noted) => {
+                self.noted = noted;
                 None
             }
             Event::Readable(readable) => {
@@ -277,6 +287,7 @@ impl App {
             Action::Help => self.help = if self.help.is_some() { None } else { Some(0) },
             Action::Back if self.asking && self.at_probes() => return Some(Effect::Probe(Order::No)),
             Action::Back if self.at_probes() && self.view.report.is_some() => self.view.report = None,
+            Action::Back if self.noted && self.at_probes() => return Some(Effect::Probe(Order::Seen)),
             Action::Back => self.back(),
             Action::Probes => self.focus = self.probes.unwrap_or(self.focus),
             Action::No if self.at_probes() => return Some(Effect::Probe(Order::No)),

@@ -106,6 +106,8 @@ fn probes_are_told_only_from_their_pane_but_stopped_from_anywhere() {
     }
     assert_eq!(key(&mut app, 'F'), Some(Effect::Probe(Order::Force)));
     assert_eq!(app.update(Event::Key(Key::Esc)), None, "nobody asks");
+    app.update(Event::Noted(true));
+    assert_eq!(app.update(Event::Key(Key::Esc)), Some(Effect::Probe(Order::Seen)));
     app.update(Event::Asking(true));
     assert_eq!(app.update(Event::Key(Key::Esc)), Some(Effect::Probe(Order::No)));
     let first = PROBES.iter().position(|probe| !probe.spec.hidden).unwrap();
@@ -194,6 +196,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Resize),
         1 => any::<bool>().prop_map(Event::Asking),
         1 => any::<bool>().prop_map(Event::Readable),
+        1 => any::<bool>().prop_map(Event::Noted),
         1 => any::<u16>().prop_map(Event::LastLine),
     ]
 }

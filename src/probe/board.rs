@@ -12,6 +12,8 @@ use super::report::{Ending, Level, Report};
 use super::spec::Target;
 use super::{Cost, Needs, PROBES, Probe};
 
+/// How long it is said what became of a key press, ms.
+const HINT_MS: u64 = 5_000;
 /// Targets of a probe whose last run is remembered.
 const MAX_LASTS: usize = 64;
 
@@ -28,7 +30,9 @@ pub struct Last {
     pub ending: Ending,
     /// How good it is.
     pub level: Level,
-    /// The figure that stands for the whole, and its unit.
+    /// Name of the figure that stands for the whole; empty where there is none.
+    pub figure: Arc<str>,
+    /// That figure, and its unit.
     pub headline: Option<(f64, Arc<str>)>,
     /// Its share of the reference, else of the baseline, %, and which of them.
     pub share: Option<(f64, &'static str)>,
@@ -47,6 +51,7 @@ impl Last {
             ending: report.ending,
             level: report.verdict.level,
             headline: headline.map(|judged| (judged.figure.value, judged.figure.unit.as_str().into())),
+            figure: headline.map_or("", |judged| judged.figure.label.as_str()).into(),
             share: headline.and_then(super::report::Judged::share),
             summary: report.verdict.summary.as_str().into(),
         }
@@ -106,12 +111,14 @@ pub struct Board {
     rows: Vec<Row>,
     /// What there is to say besides, e.g. that a report could not be kept.
     pub notice: String,
+    /// What became of a key press that did nothing, and until when that is worth reading.
+    hint: Option<(String, Time)>,
 }
 
 impl Default for Board {
     fn default() -> Self {
         let row = |probe: &'static Probe| Row { probe, life: Life::new(probe.spec.cool_ms), lasts: Vec::new() };
-        Self { rows: PROBES.iter().map(row).collect(), notice: String::new() }
+        Self { rows: PROBES.iter().map(row).collect(), notice: String::new(), hint: None }
     }
 }
 
@@ -156,9 +163,9 @@ impl Board {
         self.rows.iter().enumerate().find(|(_, row)| row.life.is_active())
     }
 
-    /// Whether a probe cools down.
-    pub fn is_cooling(&self) -> bool {
-        self.rows.iter().any(|row| matches!(row.life.state(), State::Cooling(..)))
+    /// Whether something on it changes with time alone.
+    pub fn is_passing(&self) -> bool {
+        self.hint.is_some() || self.rows.iter().any(|row| matches!(row.life.state(), State::Cooling(..)))
     }
 
     /// The probe that runs, how far it is, and how to stop it: for whoever looks elsewhere.
@@ -201,6 +208,27 @@ impl Board {
         self.rows.iter().all(|row| row.life.is_settled())
     }
 
+    /// What became of a key press that did nothing; empty when there is nothing to say.
+    pub fn hint(&self) -> &str {
+        self.hint.as_ref().map_or("", |(hint, _)| hint)
+    }
+
+    /// Whether there is something to read that goes when it has been read.
+    pub fn has_notes(&self) -> bool {
+        let noted = |row: &Row| matches!(row.life.state(), State::Refused(..) | State::Stopped(_) | State::Failed(_));
+        !self.notice.is_empty() || self.hint.is_some() || self.rows.iter().any(noted)
+    }
+
+    /// Somebody wants to force what cannot be forced: says so.
+    pub fn unforcible(&mut self, now: Time) {
+        let refused = |row: &&Row| matches!(row.life.state(), State::Refused(..));
+        let text = match self.rows.iter().find(refused) {
+            Some(row) => format!("{} cannot be forced: F overrules only who else is there", row.probe.spec.name),
+            None => "nothing was refused that could be forced".to_owned(),
+        };
+        self.hint = Some((text, now + HINT_MS));
+    }
+
     /// The newest request that the guard refused and that may be forced.
     pub fn forcible(&self) -> Option<(usize, &Ask)> {
         self.rows.iter().enumerate().rev().find_map(|(place, row)| match row.life.state() {
@@ -221,19 +249,31 @@ impl Board {
 
     fn asked(&mut self, now: Time, place: usize, event: Event) -> Vec<(usize, Effect)> {
         self.notice.clear();
-        // The question is now another one.
+        self.hint = None;
+        // The question is now another one, and what was said before has been read.
         let mut effects = self.tell(now, |other, row| {
-            (other != place && matches!(row.life.state(), State::Confirm(_))).then_some(Event::No)
+            let clears = if matches!(row.life.state(), State::Confirm(_)) { Event::No } else { Event::Seen };
+            (other != place).then_some(clears)
         });
         if let Some(row) = self.rows.get_mut(place) {
             effects.extend(row.life.on(now, event).into_iter().map(|effect| (place, effect)));
         }
         for (_, effect) in &effects {
             match effect {
-                Effect::Same(run) => {
-                    self.notice = format!("that is run {run}: the same request while it runs or cools");
+                Effect::Same(_) => {
+                    let row = &self.rows[place];
+                    let name = row.probe.spec.name;
+                    self.hint = Some(match row.life.state() {
+                        State::Cooling(_, until) => {
+                            let seconds = until.since(now).div_ceil(1_000);
+                            (format!("{name} cools down for {seconds} s, then ask again"), *until)
+                        }
+                        _ => (format!("{name} runs already"), now + HINT_MS),
+                    });
                 }
-                Effect::Busy(run) => self.notice = format!("run {run} is not over: wait for it or stop it"),
+                Effect::Busy(run) => {
+                    self.hint = Some((format!("run {run} is not over: wait for it or stop it"), now + HINT_MS));
+                }
                 _ => {}
             }
         }
@@ -243,6 +283,11 @@ impl Board {
     /// The answer to the question, the wish to stop, the end of the program, or the passing of time: for
     /// whichever probe it concerns.
     pub fn on_all(&mut self, now: Time, event: &Event) -> Vec<(usize, Effect)> {
+        if *event == Event::Seen {
+            self.notice.clear();
+            self.hint = None;
+        }
+        self.hint.take_if(|(_, until)| now >= *until);
         self.tell(now, |_, _| Some(event.clone()))
     }
 
@@ -289,7 +334,28 @@ mod tests {
         let effects = board.on_all(Time(3), &Event::Yes);
         assert!(matches!(&effects[..], [(1, Effect::Preflight(ask))] if ask.run.as_ref() == "b"), "{effects:?}");
         board.ask(Time(4), 1, ask("c"));
-        assert!(board.notice.contains("run b"), "{}", board.notice);
+        assert!(board.hint().contains("runs already"), "{}", board.hint());
+        assert!(board.notice.is_empty() && board.has_notes());
+        board.on_all(Time(4 + HINT_MS), &Event::Tick);
+        assert_eq!((board.hint(), board.has_notes()), ("", false), "its time is over");
+    }
+
+    #[test]
+    fn what_was_said_goes_with_the_next_question_and_when_it_was_read() {
+        let refusal = || Refusal { why: "no".to_owned(), can_force: false, hint: String::new() };
+        let mut board = Board::default();
+        board.unable(Time(1), 0, ask("a"), refusal());
+        board.unable(Time(2), 1, ask("b"), refusal());
+        let refused = |board: &Board| {
+            let is = |row: &&Row| matches!(row.life.state(), State::Refused(..));
+            board.rows().iter().filter(is).count()
+        };
+        assert_eq!(refused(&board), 1, "only the newest");
+        board.unforcible(Time(3));
+        assert!(board.hint().contains("cannot be forced"), "{}", board.hint());
+        board.notice.push_str("the disk is full");
+        board.on_all(Time(4), &Event::Seen);
+        assert_eq!((refused(&board), board.has_notes()), (0, false));
     }
 
     #[test]

@@ -185,6 +185,8 @@ pub enum Event {
     Abort(Arc<str>, String),
     /// Somebody wants it to end.
     Stop,
+    /// What was said about the end of the last run, or why there was none, has been read.
+    Seen,
     /// The program ends.
     Quit,
     /// The report of the run was written there, or could not be.
@@ -271,9 +273,14 @@ impl Life {
             | Event::Gone(run, _)
             | Event::Abort(run, _)
             | Event::Kept(run, _) => Some(run),
-            Event::Ask(_) | Event::Unable(..) | Event::Yes | Event::No | Event::Stop | Event::Quit | Event::Tick => {
-                None
-            }
+            Event::Ask(_)
+            | Event::Unable(..)
+            | Event::Yes
+            | Event::No
+            | Event::Stop
+            | Event::Seen
+            | Event::Quit
+            | Event::Tick => None,
         };
         if run.is_some() && run != self.run() {
             return Vec::new();
@@ -285,6 +292,10 @@ impl Life {
                 busy => busy,
             },
             (State::Running(running), event) => self.running(now, running, event),
+            (State::Refused(..), Event::Seen) => (State::Idle, Vec::new()),
+            (State::Stopped(Ended { kept: Some(_), .. }) | State::Failed(Ended { kept: Some(_), .. }), Event::Seen) => {
+                (State::Idle, Vec::new())
+            }
             (State::Confirm(ask), Event::Yes) => begin(ask, now),
             (State::Confirm(_), Event::No | Event::Stop | Event::Quit) => (State::Idle, Vec::new()),
             (State::Preflight(ask, since), event) => preflight(now, ask, since, event),
@@ -314,6 +325,7 @@ impl Life {
             Event::Gone(_, how) => return self.gone(now, *run, &how),
             Event::Ask(_)
             | Event::Unable(..)
+            | Event::Seen
             | Event::Yes
             | Event::No
             | Event::Admitted(_)

@@ -156,7 +156,11 @@ impl Probes {
         let effects = {
             let mut board = self.board();
             let again = board.forcible().map(|(place, ask)| (place, ask.clone()));
-            let Some((place, ask)) = again else { return };
+            let Some((place, ask)) = again else {
+                board.unforcible(now);
+                self.shared.changed();
+                return;
+            };
             let run = probe::run_name(now, PROBES[place].spec.id, std::process::id()).into();
             board.ask(now, place, Ask { run, forced: true, agreed: false, ..ask })
         };
@@ -166,6 +170,11 @@ impl Probes {
     /// Yes or no to the question that is open.
     pub fn answer(&self, yes: bool) {
         self.on_all(if yes { &Event::Yes } else { &Event::No });
+    }
+
+    /// What is said about earlier runs has been read.
+    pub fn seen(&self) {
+        self.on_all(&Event::Seen);
     }
 
     /// Ends whatever runs.
@@ -267,8 +276,12 @@ impl Worker {
 
     fn tick(&mut self) {
         let now = self.setup.clock.now();
-        let effects = self.shared.board().on_all(now, &Event::Tick);
-        let moved = !effects.is_empty() || self.active.is_some() || self.shared.board().is_cooling();
+        let (passed, effects) = {
+            let mut board = self.shared.board();
+            // Before: the end of a cool-down is news as well.
+            (board.is_passing(), board.on_all(now, &Event::Tick))
+        };
+        let moved = !effects.is_empty() || self.active.is_some() || passed;
         self.carry_out(effects);
         self.guard();
         self.ceilings.tell(&self.setup.sink, now);

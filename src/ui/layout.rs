@@ -28,6 +28,9 @@ const AROUND: u16 = 16;
 const STRIP: &str = "gpu_strip";
 /// The panes side by side at the bottom of the grid: words and a table, which share no time axis.
 const BELOW: [&str; 3] = ["signals", "processes", "probes"];
+/// The one of them that is a list, and the rows that it takes with a sentence above it.
+const LIST: &str = "probes";
+const LIST_ROWS: u16 = 14;
 /// The one of them that gives way to the third when that has the focus and there is no room for all.
 const GIVES_WAY: &str = "signals";
 /// Width from which three of them have room.
@@ -203,6 +206,9 @@ impl Plan {
         self.strip(&mut rest, wish, panes);
         let below = row_below(rest.width, wish.focus, panes);
         let below_area = if below.is_empty() { 0 } else { (rest.height / 4).max(7) };
+        // A list that is looked at needs more rows than one that is glanced at.
+        let listed = panes.get(wish.focus).is_some_and(|pane| pane.id == LIST);
+        let below_area = below_area.max(if listed { (rest.height / 3).min(LIST_ROWS) } else { 0 });
         let below_area = bottom(&mut rest, below_area);
         let mut pages = plots.chunks(page);
         let shown = pages.find(|page| page.contains(&wish.focus)).or_else(|| plots.chunks(page).next());
@@ -325,6 +331,7 @@ mod tests {
         assert_eq!(shown(&plan(2, 140)), [0, 1, 2, 3, 4, 5, 6]);
         assert_eq!(shown(&plan(7, 140)), [0, 1, 2, 3, 4, 6, 7]);
         assert_eq!(shown(&plan(2, 160)), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert!(plan(7, 140).slots[6].inside.height >= 11, "{:?}", plan(7, 140).slots);
         assert!(plan(2, 160).slots.iter().all(|slot| slot.area.width >= 53));
     }
 

@@ -43,12 +43,13 @@ enum Step {
     Abort,
     Stop,
     Quit,
+    Seen,
     Kept,
     Stranger,
     Wait(u64),
 }
 
-const STEPS: [Step; 21] = [
+const STEPS: [Step; 22] = [
     Step::Ask(1.0),
     Step::Unable(1.0),
     Step::AskAgreed(1.0),
@@ -66,6 +67,7 @@ const STEPS: [Step; 21] = [
     Step::Abort,
     Step::Stop,
     Step::Quit,
+    Step::Seen,
     Step::Kept,
     Step::Stranger,
     Step::Wait(500),
@@ -127,6 +129,7 @@ impl World {
             Step::Abort => Event::Abort(run, "hot".to_owned()),
             Step::Stop => Event::Stop,
             Step::Quit => Event::Quit,
+            Step::Seen => Event::Seen,
             Step::Kept => Event::Kept(run, Ok("there".to_owned())),
             Step::Stranger => Event::Gone("stranger".into(), String::new()),
             Step::Wait(ms) => {

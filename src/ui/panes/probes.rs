@@ -137,7 +137,18 @@ impl Pane for Probes {
             let place = self.place(usize::from(y), usize::from(parts.list.height));
             let Some(line) = self.lines.get(place) else { continue };
             let row = Rect { y: parts.list.y + y, height: 1, ..parts.list };
-            line.draw(buf, row, theme, self.indent, context.focused && place == self.chosen);
+            // Those that the list has no row for.
+            let hidden = self.lines.len().saturating_sub(usize::from(parts.list.height));
+            let (plus, word) = if row.width < WITH_TITLE { ("+", "") } else { ("", " more") };
+            let more = format_args!(" {plus}{hidden}{word}");
+            // How far a run is comes first.
+            let room = row.width >= WITH_TITLE || line.progress.is_none();
+            let says = hidden > 0 && self.first.is_none() && y + 1 == parts.list.height && room;
+            let left = Rect { width: row.width.saturating_sub(if says { columns(more) } else { 0 }), ..row };
+            line.draw(buf, left, theme, self.indent, context.focused && place == self.chosen);
+            if says {
+                put_right(buf, row, (row.width, 0), theme.style(Role::Dim), more);
+            }
         }
         self.draw_report(buf, parts.report, theme);
     }
@@ -286,8 +297,10 @@ impl Probes {
                 _ => {}
             }
         }
-        if !board.notice.is_empty() {
-            let _ = write!(text, "{}{}", if text.is_empty() { "" } else { " · " }, board.notice);
+        for note in [&board.notice, board.hint()] {
+            if !note.is_empty() {
+                let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { " · " });
+            }
         }
     }
 
@@ -305,7 +318,9 @@ impl Probes {
         let newest = self.lines.iter().filter(|line| line.last.is_some()).min_by_key(|line| line.age_ms);
         match newest.and_then(|line| Some((line.name, line.last.as_ref()?))) {
             Some((name, last)) => {
-                let _ = write!(self.title, "{name}: {}", Result(last));
+                // "host memory: Node 0 triad 35.1 GB/s": what it is the figure of.
+                let between = if last.figure.is_empty() { "" } else { " " };
+                let _ = write!(self.title, "{name}: {}{between}{}", last.figure, Result(last));
                 if let Some((share, of)) = last.share {
                     let _ = write!(self.title, ", {share:.0} % {of}");
                 }

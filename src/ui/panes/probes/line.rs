@@ -166,10 +166,11 @@ impl Line {
         if last.headline.is_none() {
             let (how, age, why) = (Result(last), Span(self.age_ms), &last.summary);
             row.part(&[(text, format_args!("{how}")), (dim, format_args!(" {age} ago"))]);
-            if self.state.is_empty() {
+            // "stopped 6 s ago: by the user", not "stopped 6 s ago stopped".
+            if self.state.is_empty() || how.word() == self.state {
                 row.part(&[(dim, format_args!(": {why}"))]);
             } else {
-                row.gap(1).part(&[(text, format_args!("{}", self.state))]);
+                row.part(&[(text, format_args!(" · {}", self.state))]);
             }
             return;
         }
@@ -230,18 +231,25 @@ pub(super) const fn role(level: Level) -> Role {
 /// The figure of a run on one line, or how it ended.
 pub(super) struct Result<'a>(pub(super) &'a Last);
 
+impl Result<'_> {
+    /// How it ended, of a run without a figure.
+    const fn word(&self) -> &'static str {
+        match self.0.ending {
+            Ending::Done => "no figure",
+            Ending::Stopped => "stopped",
+            Ending::Refused => "not run",
+            Ending::Failed => "failed",
+        }
+    }
+}
+
 impl Display for Result<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.0.headline {
             // Rates of memory have prefixes of their own.
             Some((value, unit)) if unit.as_ref() == "GB/s" => BytesPerSecond(Reading::new(value * 1e9)).fmt(f),
             Some((value, unit)) => pad(f, format_args!("{} {unit}", Number(Reading::new(*value)))),
-            None => f.pad(match self.0.ending {
-                Ending::Done => "no figure",
-                Ending::Stopped => "stopped",
-                Ending::Refused => "not run",
-                Ending::Failed => "failed",
-            }),
+            None => f.pad(self.word()),
         }
     }
 }

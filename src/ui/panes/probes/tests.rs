@@ -5,7 +5,7 @@ use crate::app::View;
 use crate::model::{Batch, Edge, FactKey, Mark, Metric, SourceId, SourceState, Subject, Time};
 use crate::probe::life::{Ask, Event, Refusal};
 use crate::probe::protocol::{Message, Outcome};
-use crate::probe::report::{GpuEnvironment, Level, Range, Report, Verdict};
+use crate::probe::report::{Ending, GpuEnvironment, Level, Range, Report, Verdict};
 use crate::probe::{Better, Check, Figure, PROBES, Params, Target};
 use crate::store::{Retention, Store};
 use crate::ui::theme::{Charset, Depth};
@@ -180,6 +180,30 @@ fn the_keys_to_answer_are_there_however_small_it_is() {
             assert!(picture.contains(&key[..key.len().min(usize::from(size.0))]), "{name} at {size:?}:\n{picture}");
         }
     }
+}
+
+#[test]
+fn a_row_without_a_figure_says_how_it_ended_once_and_what_goes_on_apart() {
+    let mut stopped = last();
+    (stopped.ending, stopped.results) = (Ending::Stopped, Vec::new());
+    stopped.verdict.summary = "stopped: stopped by the user".to_owned();
+    let end = [Event::Stop, Event::Gone("r".into(), String::new()), Event::Kept("r".into(), Ok(String::new()))];
+    let mut board = Board::default();
+    board.remember([stopped.clone()].iter());
+    ask(&mut board);
+    for event in [&running()[..], &end].concat() {
+        board.on(NOW, place(), &event);
+    }
+    let picture = |board: &Board| drawn(Some(board), (78, 20), Theme::FULL);
+    assert!(picture(&board).contains("stopped 12 min ago · cooling"), "{}", picture(&board));
+    // Asked again too early.
+    ask(&mut board);
+    assert!(picture(&board).contains("fake cools down for 2 s, then ask again"), "{}", picture(&board));
+    board.on_all(NOW + 60_000, &Event::Tick);
+    let later = picture(&board);
+    assert!(later.contains("stopped 12 min ago: stopped: stopped by") && !later.contains("cools down"), "{later}");
+    let title = seen(Some(&measured()), &h200(), &View::new(NOW), (118, 20), Theme::FULL);
+    assert!(title.starts_with("device memory: Triad 3.98 TB/s"), "{title}");
 }
 
 /// A machine with one H200, as the driver tells it.
