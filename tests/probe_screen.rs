@@ -236,6 +236,26 @@ fn what_runs_is_seen_and_stopped_from_anywhere() {
 }
 
 #[test]
+fn a_run_of_another_process_is_seen_and_so_is_its_result() {
+    let (home, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // The same place for both.
+    std::fs::create_dir(state.path().join("warptop")).unwrap();
+    std::os::unix::fs::symlink(home.path(), state.path().join("warptop/probes")).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_warptop"));
+    command.args(["probe", "fake", "--yes", "--no-discover", "--seconds", "4"]).env("XDG_STATE_HOME", state.path());
+    let quiet = std::process::Stdio::null;
+    let mut other = command.stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().unwrap();
+    let mut rig = Rig::at(home, "good", 0.1, 8e9);
+    rig.press('n');
+    rig.press('p');
+    rig.press('z');
+    rig.until(&[&format!("runs in process {}", other.id())]);
+    other.wait().unwrap();
+    let screen = rig.until(&["101 GB/s"]);
+    assert!(!screen.contains("runs in process"), "{screen}");
+}
+
+#[test]
 fn the_demo_drops_no_run() {
     let mut rig = Rig::new("hang", 0.0, 8e9);
     rig.open();

@@ -113,12 +113,14 @@ pub struct Board {
     pub notice: String,
     /// What became of a key press that did nothing, and until when that is worth reading.
     hint: Option<(String, Time)>,
+    /// The probe that another process runs on this machine, and that process.
+    pub elsewhere: Option<(String, u32)>,
 }
 
 impl Default for Board {
     fn default() -> Self {
         let row = |probe: &'static Probe| Row { probe, life: Life::new(probe.spec.cool_ms), lasts: Vec::new() };
-        Self { rows: PROBES.iter().map(row).collect(), notice: String::new(), hint: None }
+        Self { rows: PROBES.iter().map(row).collect(), notice: String::new(), hint: None, elsewhere: None }
     }
 }
 

@@ -225,6 +225,16 @@ impl Files {
         fs::rename(&temporary, folder.join(&name)).map_err(failed)
     }
 
+    /// Who has the machine, without touching the lock: a look must not get in the way of a run.
+    pub fn holder(&self) -> Option<Holder> {
+        let inode = fs::metadata(self.root.join("lock")).ok()?.ino();
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        if !is_locked(&locks, inode) {
+            return None;
+        }
+        serde_json::from_slice(&fs::read(self.root.join(HOLDER)).ok()?).ok()
+    }
+
     /// Takes the machine for a run, or says who has it. Waits for nobody.
     ///
     /// # Errors
@@ -251,6 +261,17 @@ impl Files {
         drop(written.and_then(|temporary| fs::rename(temporary, self.root.join(HOLDER))));
         Ok(Locked::Ours(Lock { _file: file }))
     }
+}
+
+/// Whether the system's list of locks has one on this file that is held: "3: FLOCK  ADVISORY  WRITE 812 08:01:4711 0 EOF".
+fn is_locked(locks: &str, inode: u64) -> bool {
+    let is_it = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let is_lock = words.next() == Some("FLOCK");
+        let file = words.nth(3).and_then(|file| file.rsplit(':').next());
+        is_lock && file.and_then(|inode| inode.parse().ok()) == Some(inode)
+    };
+    locks.lines().any(is_it)
 }
 
 /// Letters, digits, `-`, `_`, `.` of a name, so that it stays inside its folder.
@@ -543,7 +564,9 @@ mod tests {
         let Locked::Ours(lock) = files.lock(&holder("a")).unwrap() else { panic!() };
         let Locked::Theirs(Some(there)) = files.lock(&holder("b")).unwrap() else { panic!() };
         assert_eq!(there, holder("a"));
+        assert_eq!(files.holder(), Some(there), "seen without asking for it");
         drop(lock);
+        assert_eq!(files.holder(), None);
         assert!(matches!(files.lock(&holder("b")).unwrap(), Locked::Ours(_)));
         assert!(matches!(files.lock(&holder("c")).unwrap(), Locked::Ours(_)), "the one before is over");
     }

@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::model::text::clean;
 use crate::model::{Batch, Clock, Edge, Mark, SourceId, Subject, Time};
 use crate::probe::board::Board;
 use crate::probe::child::{Child, Heard};
@@ -31,6 +32,8 @@ use super::machine;
 const TICK_MS: u64 = 100;
 /// How often a report that could not be kept is tried again, ms.
 const TRY_AGAIN_MS: u64 = 10_000;
+/// How often it is looked whether another process runs a probe, ms.
+const LOOK_MS: u64 = 2_000;
 /// Reports that wait for room on the disk, at most.
 const MAX_UNSAVED: usize = 16;
 /// Reports of each probe that are looked through for the last one on each target.
@@ -107,6 +110,7 @@ impl Probes {
             ceilings: Ceilings::default(),
             unsaved: VecDeque::new(),
             tried: Time(0),
+            looked: Time(0),
         };
         let spawned = std::thread::Builder::new().name("warptop-probes".to_owned()).spawn(move || worker.run(&todo));
         if let Err(error) = spawned {
@@ -241,6 +245,7 @@ struct Worker {
     ceilings: Ceilings,
     unsaved: VecDeque<Report>,
     tried: Time,
+    looked: Time,
 }
 
 impl Worker {
@@ -288,10 +293,32 @@ impl Worker {
         if moved {
             self.shared.changed();
         }
+        if now.since(self.looked) >= LOOK_MS {
+            self.looked = now;
+            self.look_elsewhere();
+        }
         if !self.unsaved.is_empty() && now.since(self.tried) >= TRY_AGAIN_MS {
             self.tried = now;
             self.save_again();
         }
+    }
+
+    /// Notes what another process runs, and what it has measured when that is over.
+    fn look_elsewhere(&mut self) {
+        let Ok(files) = &self.setup.files else { return };
+        let holder = files.holder().filter(|holder| holder.pid != std::process::id());
+        let now = holder.map(|holder| (clean(&holder.probe), holder.pid));
+        let before = std::mem::replace(&mut self.shared.board().elsewhere, now.clone());
+        if before == now {
+            return;
+        }
+        if let Some((probe, _)) = before {
+            for report in files.newest(&probe, 1) {
+                self.shared.board().ended(&report);
+                self.ceilings.add(&report);
+            }
+        }
+        self.shared.changed();
     }
 
     /// Tells the life at `place`, and does what follows.

@@ -91,7 +91,8 @@ impl Pane for Probes {
         if let Some(board) = self.board.take() {
             self.lines.resize_with(board.shown().count(), Line::default);
             for (line, (_, row)) in self.lines.iter_mut().zip(board.shown()) {
-                line.fill(row, data, context);
+                let elsewhere = board.elsewhere.as_ref().filter(|(probe, _)| *probe == row.probe.spec.id);
+                line.fill(row, elsewhere.map(|(_, pid)| *pid), data, context);
             }
             self.word(&board);
             self.ask(&board, area);

@@ -56,7 +56,8 @@ pub(super) struct Line {
 
 impl Line {
     /// A probe that can be asked for.
-    pub(super) fn fill(&mut self, row: &ProbeRow, data: &Data, context: &Context<'_>) {
+    /// `elsewhere` is the process that runs it, if that is another one.
+    pub(super) fn fill(&mut self, row: &ProbeRow, elsewhere: Option<u32>, data: &Data, context: &Context<'_>) {
         let (view, spec) = (context.view, &row.probe.spec);
         (self.key, self.name) = (spec.key, spec.name);
         self.last
@@ -78,6 +79,11 @@ impl Line {
             State::Stopped(_) => self.state.push_str("stopped"),
             State::Refused(..) => self.state.push_str("not run"),
             State::Failed(_) => self.state.push_str("failed"),
+        }
+        if let (Some(pid), false) = (elsewhere, row.life.is_active()) {
+            self.state.clear();
+            // Writing to a String never fails.
+            let _ = write!(self.state, "runs in process {pid}");
         }
     }
 
