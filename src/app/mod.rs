@@ -196,7 +196,7 @@ impl App {
     }
 
     /// Whether the pane of probes has the focus and can be seen.
-    fn at_probes(&self) -> bool {
+    pub fn at_probes(&self) -> bool {
         self.probes == Some(self.focus) && self.help.is_none()
     }
 

@@ -149,6 +149,17 @@ fn keys_of_probes_leave_those_that_must_work_in_their_pane() {
 }
 
 #[test]
+fn the_help_names_the_keys_that_mean_something_else_among_the_probes() {
+    let help = ACTIONS.iter().find(|spec| spec.action == Action::Probes).unwrap().help;
+    let (_, named) = help.split_once("elsewhere: ").unwrap();
+    for probe in PROBES.iter().filter(|probe| !probe.spec.hidden) {
+        let key = Key::Char(probe.spec.key);
+        let named = named.split([' ', ',', '.']).any(|word| word == key.to_string());
+        assert_eq!(named, Action::of(key).is_some(), "{key}");
+    }
+}
+
+#[test]
 fn a_report_is_looked_at_without_starting_anything() {
     let mut app = App::new(Origin::Live, Time(1), 6).with_probes(Some(4));
     let last = listed().count() - 1;

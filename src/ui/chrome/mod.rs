@@ -380,6 +380,9 @@ fn hint(spec: &ActionSpec, app: &App) -> &'static str {
     match spec.action {
         Action::Demo if app.nothing_here() => "demo",
         Action::NextGpu if app.seen.gpus.count_ones() > 1 => "GPU",
+        // There they do something else, or nothing.
+        Action::NextMetric | Action::Probes if app.at_probes() => "",
+        Action::Down if app.at_probes() => "choose",
         Action::NextEngine if app.seen.engines.count_ones() > 1 => "engine",
         _ => spec.hint,
     }
