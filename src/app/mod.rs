@@ -121,6 +121,17 @@ pub struct Cost {
     pub lost: u64,
 }
 
+/// What the probes say to the user.
+#[derive(Clone, Copy, Debug)]
+struct Talk {
+    /// One asks to be run.
+    asking: bool,
+    /// Something is said that goes when it has been read.
+    noted: bool,
+    /// What asks can be read, and no key has changed anything since.
+    readable: bool,
+}
+
 /// The state of the screen.
 #[derive(Clone, Debug)]
 pub struct App {
@@ -139,10 +150,7 @@ pub struct App {
     panes: usize,
     /// Place of the pane of probes.
     probes: Option<usize>,
-    asking: bool,
-    noted: bool,
-    /// Whether what asks can be read, and no key has changed anything since.
-    readable: bool,
+    talk: Talk,
     cursor_range: (u16, u16),
     last_line: u16,
 }
@@ -180,9 +188,7 @@ impl App {
             seen: Seen { extent: None, gpus: 0, engines: 0, latencies: [0; _], complete: false },
             panes,
             probes: None,
-            asking: false,
-            noted: false,
-            readable: false,
+            talk: Talk { asking: false, noted: false, readable: false },
             cursor_range: (1, 1),
             last_line: 0,
         }
@@ -210,19 +216,19 @@ impl App {
         let effect = match event {
             Event::Key(key) => {
                 // Any other key may change what the question is, or whether it is on the screen.
-                let read = std::mem::take(&mut self.readable);
+                let read = std::mem::take(&mut self.talk.readable);
                 self.key(key, read)
             }
             Event::Asking(asking) => {
-                self.asking = asking;
+                self.talk.asking = asking;
                 None
             }
             Event::Noted(noted) => {
-                self.noted = noted;
+                self.talk.noted = noted;
                 None
             }
             Event::Readable(readable) => {
-                self.readable = readable;
+                self.talk.readable = readable;
                 None
             }
             Event::LastLine(last) => {
@@ -231,7 +237,7 @@ impl App {
                 None
             }
             Event::Resize => {
-                self.readable = false;
+                self.talk.readable = false;
                 Some(Effect::Repaint)
             }
             Event::Interrupt => Some(Effect::Quit(Exit::Interrupted)),
@@ -285,9 +291,9 @@ impl App {
             Action::Repaint => return Some(Effect::Repaint),
             Action::Demo => return self.nothing_here().then_some(Effect::Demo),
             Action::Help => self.help = if self.help.is_some() { None } else { Some(0) },
-            Action::Back if self.asking && self.at_probes() => return Some(Effect::Probe(Order::No)),
+            Action::Back if self.talk.asking && self.at_probes() => return Some(Effect::Probe(Order::No)),
             Action::Back if self.at_probes() && self.view.report.is_some() => self.view.report = None,
-            Action::Back if self.noted && self.at_probes() => return Some(Effect::Probe(Order::Seen)),
+            Action::Back if self.talk.noted && self.at_probes() => return Some(Effect::Probe(Order::Seen)),
             Action::Back => self.back(),
             Action::Probes => self.focus = self.probes.unwrap_or(self.focus),
             Action::No if self.at_probes() => return Some(Effect::Probe(Order::No)),

@@ -292,12 +292,9 @@ impl Life {
                 busy => busy,
             },
             (State::Running(running), event) => self.running(now, running, event),
-            (State::Refused(..), Event::Seen) => (State::Idle, Vec::new()),
-            (State::Stopped(Ended { kept: Some(_), .. }) | State::Failed(Ended { kept: Some(_), .. }), Event::Seen) => {
-                (State::Idle, Vec::new())
-            }
             (State::Confirm(ask), Event::Yes) => begin(ask, now),
             (State::Confirm(_), Event::No | Event::Stop | Event::Quit) => (State::Idle, Vec::new()),
+            (state, Event::Seen) if is_news(&state) => (State::Idle, Vec::new()),
             (State::Preflight(ask, since), event) => preflight(now, ask, since, event),
             (State::Cooling(ended, until), Event::Tick) if now >= until => (over(ended), Vec::new()),
             (State::Cooling(ended, until), Event::Kept(_, kept)) => (State::Cooling(keep(ended, kept), until), vec![]),
@@ -348,6 +345,15 @@ impl Life {
         let ended = Ended { ask: run.ask, span: (run.since, now), end, kept: None };
         let report = Effect::Report(Box::new(ended.clone()), run.outcome);
         (State::Cooling(ended, now + cool), vec![report])
+    }
+}
+
+/// Whether it is only there to be read: how a run ended whose report is written, or why there was none.
+const fn is_news(state: &State) -> bool {
+    match state {
+        State::Refused(..) => true,
+        State::Stopped(ended) | State::Failed(ended) => ended.kept.is_some(),
+        _ => false,
     }
 }
 
