@@ -156,10 +156,10 @@ struct Sources {
 #[derive(Debug, Args)]
 struct Look {
     /// Colours; auto follows NO_COLOR, CLICOLOR_FORCE, COLORTERM and TERM
-    #[arg(long, value_enum, default_value_t, value_name = "WHEN", global = true)]
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN", global = true, help_heading = "Screen")]
     color: When,
     /// Draw with ASCII characters only
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Screen")]
     ascii: bool,
 }
 

@@ -334,6 +334,21 @@ fn what_can_never_run_here_is_refused_before_the_question_and_once() {
 }
 
 #[test]
+fn the_help_of_a_probe_begins_with_the_probe_and_lists_have_the_width_of_a_page() {
+    let home = Home::new();
+    let help = home.say(&["hostmem", "--help"]).stdout;
+    let at = |words: &str| help.find(words).unwrap_or_else(|| panic!("no {words} in {help}"));
+    let order = ["Probe:", "--mib", "Run:", "--duty", "Sources:", "--engine", "Screen:", "--color"].map(at);
+    assert!(order.is_sorted(), "{help}");
+    assert!(help.starts_with("DRAM bandwidth"), "{help}");
+    let all = home.say(&["--help"]).stdout;
+    let place = |name: &str| all.find(&format!("\n  {name} ")).unwrap_or_else(|| panic!("no {name} in {all}"));
+    assert!(place("hostmem") < place("list") && place("moe") < place("baseline"), "{all}");
+    let list = home.say(&["list"]).stdout;
+    assert!(list.lines().all(|line| line.chars().count() <= 100), "{list}");
+}
+
+#[test]
 fn wrong_parameters_are_told_what_is_allowed() {
     let home = Home::new();
     for (args, words) in [

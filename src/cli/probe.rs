@@ -21,9 +21,14 @@ use crate::probe::report::{Ending, Level, Report};
 use crate::probe::{self, Kind, Needs, PROBES, Param, Params, Probe};
 use crate::runtime::{Inputs, Prepared, Probes, Ran, Session, Step, Wanted};
 use crate::term::input;
+use crate::ui::text::wrap;
 
 use super::{Failure, Sources, print};
 
+/// Heading of a probe's own parameters.
+const OF_PROBE: &str = "Probe";
+/// Columns of a list where there is no terminal to ask.
+const COLUMNS: u16 = 100;
 /// Exit code of a verdict 'failed'.
 const FAILED: u8 = 3;
 /// Exit code of a run that was refused.
@@ -67,8 +72,15 @@ fn run_name(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).value_name("RUN|FILE").required(true).help(help)
 }
 
+/// With a capital letter at its start.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 fn own(param: &Param) -> Arg {
-    let arg = Arg::new(param.name).long(param.name).help(format!("{} [default: {}]", param.help, param.default()));
+    let help = format!("{} [default: {}]", sentence(param.help), param.default());
+    let arg = Arg::new(param.name).long(param.name).help(help).help_heading(OF_PROBE);
     match param.kind {
         Kind::Number { .. } | Kind::Count { .. } => {
             let param = *param;
@@ -80,9 +92,10 @@ fn own(param: &Param) -> Arg {
 
 fn command(probe: &Probe) -> Command {
     let spec = &probe.spec;
-    let mut command = Sources::augment_args(Command::new(spec.id))
-        .about(spec.help)
+    let mut command = Command::new(spec.id)
         .hide(spec.hidden)
+        .args(spec.params.iter().map(own))
+        .next_help_heading("Run")
         .arg(flag("yes", "Do not ask whether to run it"))
         .arg(flag("force", "Run although others use the machine, for a tenth of the time, or although it is not known"))
         .arg(duty())
@@ -91,7 +104,8 @@ fn command(probe: &Probe) -> Command {
         let gpu = Arg::new("gpu").long("gpu").value_name("N").default_value("0").value_parser(value_parser!(u8));
         command = command.arg(gpu.help("Index of the GPU"));
     }
-    spec.params.iter().fold(command, |command, param| command.arg(own(param)))
+    // The words of the sources are none about the probe.
+    Sources::augment_args(command.next_help_heading("Sources")).about(spec.help)
 }
 
 impl Subcommand for ProbeCommand {
@@ -112,7 +126,14 @@ impl Subcommand for ProbeCommand {
                 .about("Make a run the baseline that later runs on its target are held against")
                 .arg(run_name("run", "Name of the run, or last:PROBE")),
         ];
-        command.subcommand_required(true).arg_required_else_help(true).subcommands(self::probes()).subcommands(fixed)
+        // Those that look back come after all that run.
+        let fixed = fixed.map(|command| command.display_order(100));
+        command
+            .subcommand_required(true)
+            .arg_required_else_help(true)
+            .subcommand_help_heading("Probes, then what looks at earlier runs")
+            .subcommands(self::probes())
+            .subcommands(fixed)
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
@@ -372,9 +393,9 @@ fn list(files: &Files, json: bool) -> Result<u8, Failure> {
             Needs::Gpu => String::new(),
             Needs::Gpus(least) => format!(" Needs {least} GPUs."),
         };
-        let _ = writeln!(text, "{:<8}  {}{needs}", probe.spec.id, probe.spec.help);
         let last = newest(probe).map_or_else(|| "never run here".to_owned(), |report| said(&report));
-        let _ = writeln!(text, "{:<8}  {last}", "");
+        row(&mut text, probe.spec.id, &format!("{}{needs}", probe.spec.help));
+        row(&mut text, "", &last);
     }
     let (reports, broken) = files.list();
     if !reports.is_empty() {
@@ -388,6 +409,18 @@ fn list(files: &Files, json: bool) -> Result<u8, Failure> {
         complain!("{broken} files among the reports are none");
     }
     Ok(0)
+}
+
+/// A name, and beside it a text over as many lines as it takes.
+fn row(out: &mut String, name: &str, text: &str) {
+    const NAME: u16 = 10;
+    let columns =
+        crossterm::terminal::size().ok().filter(|_| io::stdout().is_terminal()).map_or(COLUMNS, |size| size.0);
+    wrap(text, columns.max(2 * NAME) - NAME, |at, line| {
+        let name = if at == 0 { name } else { "" };
+        // Writing to a String never fails.
+        let _ = writeln!(out, "{name:<width$}{line}", width = usize::from(NAME));
+    });
 }
 
 fn said(report: &Report) -> String {
