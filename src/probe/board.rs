@@ -189,20 +189,18 @@ impl Board {
         })
     }
 
-    /// The probe that runs or asks, as short as can be: for a screen that shows nothing else.
-    pub fn in_short(&self) -> Option<String> {
-        if let Some((place, ..)) = self.confirming() {
-            return Some(format!("{} asks: too small here, n leave it", self.rows[place].probe.spec.name));
+    /// The probe that runs or asks, in parts as short as can be: for a screen that shows nothing else.
+    pub fn in_short(&self) -> Vec<String> {
+        if self.confirming().is_some() {
+            return ["too small to ask", "n leave it"].map(ToOwned::to_owned).into();
         }
-        let (_, row) = self.active()?;
-        let name = row.probe.spec.name;
-        Some(match row.life.state() {
-            State::Running(running) if running.ending.is_none() => {
-                format!("{name} {:.0} % x stop", running.progress.0 * 100.0)
-            }
-            State::Running(_) => format!("{name} stopping"),
-            _ => format!("{name} 0 % x stop"),
-        })
+        let Some((_, row)) = self.active() else { return Vec::new() };
+        let (done, end) = match row.life.state() {
+            State::Running(running) if running.ending.is_some() => (running.progress.0, "stopping"),
+            State::Running(running) => (running.progress.0, "x stop"),
+            _ => (0.0, "x stop"),
+        };
+        vec![row.probe.spec.name.to_owned(), format!("{:.0} %", done * 100.0), end.to_owned()]
     }
 
     /// Whether nothing is under way, and every run has its report on disk or the word that it is not.

@@ -67,7 +67,7 @@ pub struct Chrome {
     numbers: Line,
     notice: String,
     /// The probe that runs or asks, where there is no pane to say so.
-    probe: String,
+    probe: Vec<String>,
     /// Whether the notice is about something that ought to work.
     urgent: bool,
     histogram: HistogramWindow,
@@ -87,7 +87,7 @@ impl Chrome {
 
     /// Notes which probe runs or asks.
     pub fn probes(&mut self, board: Option<&Board>) {
-        self.probe = board.and_then(Board::in_short).unwrap_or_default();
+        self.probe = board.map(Board::in_short).unwrap_or_default();
     }
 
     /// Rows that the notices need at this width.
@@ -268,8 +268,8 @@ impl Chrome {
         let gpu = |metric| data.latest(Subject::Gpu(view.gpu), metric, view.end).reading;
         let engine = Subject::Engine(view.engine);
         let served = |metric| data.latest(engine, metric, view.end).reading;
-        if !self.probe.is_empty() {
-            line.add("", Role::Warn, 0, format_args!("{}", self.probe));
+        for part in &self.probe {
+            line.add("", Role::Warn, 0, format_args!("{part}"));
         }
         if data.gpus().next().is_some() {
             line.add("SM", Role::Text, 0, format_args!("{}", Percent(gpu(Metric::SmActive))));

@@ -313,7 +313,7 @@ impl Probes {
         let active = self.lines.iter().find(|line| line.progress.is_some());
         if let Some(line) = active {
             let (done, _) = line.progress.unwrap_or_default();
-            let _ = write!(self.title, "{} runs, {:.0} %", line.name, done * 100.0);
+            let _ = write!(self.title, "{} runs, {:.0} %: {}", line.name, done * 100.0, line.state());
             return;
         }
         let newest = self.lines.iter().filter(|line| line.last.is_some()).min_by_key(|line| line.age_ms);

@@ -107,6 +107,11 @@ impl Line {
         self.known = known.map(|ceiling| (ceiling.bytes_per_s, ceiling.age_ms()));
     }
 
+    /// What is going on, in a word or two.
+    pub(super) fn state(&self) -> &str {
+        &self.state
+    }
+
     /// Columns that its key and name take.
     pub(super) fn name_columns(&self) -> u16 {
         KEY + crate::ui::text::width(self.name) + 1
