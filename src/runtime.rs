@@ -9,6 +9,7 @@ mod headless;
 mod headless_probe;
 mod machine;
 mod probes;
+mod same;
 mod session;
 
 use std::io;

@@ -20,7 +20,7 @@ use crate::probe::page::{compare, page, utc};
 use crate::probe::report::{Ending, Level, Report};
 use crate::probe::{self, Kind, Needs, PROBES, Param, Params, Probe};
 use crate::runtime::{Inputs, Prepared, Probes, Ran, Session, Step, Wanted};
-use crate::term::input;
+use crate::term::{caps, input};
 use crate::ui::text::wrap;
 
 use super::{Failure, Sources, print};
@@ -414,8 +414,7 @@ fn list(files: &Files, json: bool) -> Result<u8, Failure> {
 /// A name, and beside it a text over as many lines as it takes.
 fn row(out: &mut String, name: &str, text: &str) {
     const NAME: u16 = 10;
-    let columns =
-        crossterm::terminal::size().ok().filter(|_| io::stdout().is_terminal()).map_or(COLUMNS, |size| size.0);
+    let columns = caps::columns().unwrap_or(COLUMNS);
     wrap(text, columns.max(2 * NAME) - NAME, |at, line| {
         let name = if at == 0 { name } else { "" };
         // Writing to a String never fails.

@@ -229,9 +229,9 @@ impl Files {
     pub fn holder(&self) -> Option<Holder> {
         let inode = fs::metadata(self.root.join("lock")).ok()?.ino();
         let locks = fs::read_to_string("/proc/locks").ok()?;
-        if !is_locked(&locks, inode) {
-            return None;
-        }
+        // "3: FLOCK  ADVISORY  WRITE 812 08:01:4711 0 EOF"
+        let file = format!(":{inode} ");
+        locks.lines().find(|line| line.contains(" FLOCK ") && line.contains(&file))?;
         serde_json::from_slice(&fs::read(self.root.join(HOLDER)).ok()?).ok()
     }
 
@@ -261,17 +261,6 @@ impl Files {
         drop(written.and_then(|temporary| fs::rename(temporary, self.root.join(HOLDER))));
         Ok(Locked::Ours(Lock { _file: file }))
     }
-}
-
-/// Whether the system's list of locks has one on this file that is held: "3: FLOCK  ADVISORY  WRITE 812 08:01:4711 0 EOF".
-fn is_locked(locks: &str, inode: u64) -> bool {
-    let is_it = |line: &str| {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        let is_lock = words.next() == Some("FLOCK");
-        let file = words.nth(3).and_then(|file| file.rsplit(':').next());
-        is_lock && file.and_then(|inode| inode.parse().ok()) == Some(inode)
-    };
-    locks.lines().any(is_it)
 }
 
 /// Letters, digits, `-`, `_`, `.` of a name, so that it stays inside its folder.

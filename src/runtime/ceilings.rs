@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::derive::ceiling::Ceiling;
     use crate::probe::{Better, Figure, GpuName, PROBES, Params, Target};
-    use crate::runtime::probes;
+    use crate::runtime::{probes, same};
     use crate::store::{Retention, Store};
 
     const NOW: Time = Time(1_795_960_600_000);
@@ -103,7 +103,7 @@ mod tests {
             gpus: vec![GpuName { index: 0, uuid: uuid.to_owned(), name: "NVIDIA X1".to_owned() }],
             ..Target::default()
         };
-        let ask = probes::request(probe, target, Params::of(&probe.spec), probes::Manner::default(), Time(started));
+        let ask = same::request(probe, target, Params::of(&probe.spec), probes::Manner::default(), Time(started));
         let mut report = probes::blank(probe, &ask, crate::probe::report::Ending::Done, "");
         (report.started_unix_ms, report.ended_unix_ms) = (started, started + 9_000);
         let figures = vec![Figure::median("triad", "Triad", "GB/s", Better::Higher, &[triad; 3]).unwrap()];

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use super::probes::{Manner, blank, holder, recent, request};
+use super::probes::{Manner, blank};
+use super::same::{holder, recent, request};
 use super::{Inputs, Session, machine};
 use crate::app::Event;
 use crate::model::{SourceId, SourceState};

@@ -17,16 +17,17 @@ use crate::model::text::clean;
 use crate::model::{Batch, Clock, Edge, Mark, SourceId, Subject, Time};
 use crate::probe::board::Board;
 use crate::probe::child::{Child, Heard};
-use crate::probe::files::{Files, FilesError, Holder, Lock, Locked};
+use crate::probe::files::{Files, FilesError, Lock, Locked};
 use crate::probe::guard::{self, Admission, Verdict, Watch};
 use crate::probe::life::{Ask, Effect, End, Ended, Event, Refusal};
 use crate::probe::protocol::{MAX_SAMPLES, Message, Outcome, Request, Sample};
 use crate::probe::report::{BOUND, Ending, Environment, Level, Report, SCHEMA};
-use crate::probe::{self, Cost, PROBES, Params, Probe, Target};
+use crate::probe::{self, Cost, PROBES, Params, Probe};
 use crate::sampler::Sink;
 
 use super::ceilings::Ceilings;
 use super::machine;
+use super::same::{holder, recent, request};
 
 /// How often lives and guard are looked at, ms.
 const TICK_MS: u64 = 100;
@@ -210,16 +211,6 @@ impl Drop for Probes {
     fn drop(&mut self) {
         drop(self.tell.send(Todo::End));
     }
-}
-
-/// A request for a probe, with a name for its run.
-pub(super) fn request(probe: &Probe, target: Target, params: Params, manner: Manner, now: Time) -> Ask {
-    let Manner { forced, duty, agreed } = manner;
-    let most_ms = probe::most_ms(&probe.spec.costs(&params, &target));
-    let run = probe::run_name(now, probe.spec.id, std::process::id()).into();
-    // It may rest for most of the time.
-    let most_ms = most_ms * 100 / u64::from(guard::duty_pct(duty, forced).max(1));
-    Ask { run, target, params, forced, duty, agreed, most_ms }
 }
 
 /// All that belongs to one run, from its preflight to its report.
@@ -540,30 +531,6 @@ impl Worker {
         }
         self.setup.sink.send(&batch);
     }
-}
-
-/// What a request says about itself to other processes.
-pub(super) fn holder(probe: &Probe, ask: &Ask) -> Holder {
-    Holder {
-        run: ask.run.to_string(),
-        probe: probe.spec.id.to_owned(),
-        target: ask.target.clone(),
-        params: ask.params.clone(),
-        duty: ask.duty,
-        pid: std::process::id(),
-    }
-}
-
-/// The report of a run that measured the same and whose cool-down is not over.
-pub(super) fn recent(files: &Files, probe: &Probe, ask: &Ask, now: Time) -> Option<Report> {
-    let bound = probe::bound(probe.spec.needs);
-    files.newest(probe.spec.id, 8).into_iter().filter(|report| report.bound() == bound.as_deref()).find(|report| {
-        let duty_pct = guard::duty_pct(ask.duty, !report.environment.company.is_empty());
-        let same = report.target == ask.target && report.inputs == ask.params && report.duty_pct == duty_pct;
-        let since = now.since(Time(report.ended_unix_ms));
-        // A report from the future is one of a clock that was set back.
-        same && report.ending == Ending::Done && report.ended_unix_ms <= now.0 && since < probe.spec.cool_ms
-    })
 }
 
 fn report(

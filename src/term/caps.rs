@@ -1,6 +1,7 @@
 //! What the terminal can show: colours and characters, from the environment and the options.
 
 use std::env;
+use std::io::{self, IsTerminal as _};
 
 use crate::ui::theme::{Charset, Depth, Theme};
 
@@ -51,6 +52,12 @@ fn depth(color: Color, term: &str, var: impl Fn(&str) -> Option<String>) -> Dept
         "" | "dumb" | "vt52" | "vt100" | "vt102" | "vt220" if !forced => Depth::Mono,
         _ => Depth::Ansi16,
     }
+}
+
+/// Columns of the terminal that standard output goes to; `None` where it goes elsewhere.
+pub fn columns() -> Option<u16> {
+    let (columns, _) = crossterm::terminal::size().ok().filter(|_| io::stdout().is_terminal())?;
+    Some(columns)
 }
 
 #[cfg(test)]
