@@ -112,7 +112,9 @@ fn pictures() -> Result<BTreeMap<String, String>, String> {
 fn reports() -> Result<Vec<Report>, String> {
     let mut paths: Vec<_> =
         fs::read_dir(root().join(REPORTS)).into_iter().flatten().flatten().map(|e| e.path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
+    // What PyTorch measured beside them is no report.
+    let other = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"torch-"));
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "json") && !other(path));
     paths.sort();
     let read = |path: &PathBuf| {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
