@@ -67,6 +67,8 @@ impl Evidence {
             ("gemm", _) => format!("{figure}_first"),
             // Of its first seconds, of which the probe takes the first 25 ms.
             ("soak", "first" | "loss") => return Vec::new(),
+            // Of copies that the host waits for one by one.
+            ("p2p", id) if id.starts_with("copy_") => return Vec::new(),
             _ => figure.to_owned(),
         };
         let same = |row: &&TorchFigure| row.probe == probe && row.id == id && row.unit == unit;

@@ -57,6 +57,8 @@ pub const REFERENCES: &[Reference] = &[
     row("H200", "gemm", "fp16", 794.2, OURS),
     row("H200", "gemm", "tf32", 430.8, OURS),
     row("H200", "gemm", "fp8", 1489.0, OURS),
+    row("H200", "p2p", "worst_pair", 394.5, OURS),
+    row("H200", "p2p", "allreduce_512m_bus", 308.4, OURS),
     row("H200", "moe", "fused_e256_k8_t256", 5.51, OURS),
 ];
 

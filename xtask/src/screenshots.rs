@@ -108,13 +108,14 @@ fn pictures() -> Result<BTreeMap<String, String>, String> {
     Ok(shots().iter().map(|shot| (format!("{}.svg", shot.name), svg(&drawn(shot)))).collect())
 }
 
-/// Every report that is kept with the project.
+/// The first report of each probe that is kept with the project.
 fn reports() -> Result<Vec<Report>, String> {
     let mut paths: Vec<_> =
         fs::read_dir(root().join(REPORTS)).into_iter().flatten().flatten().map(|e| e.path()).collect();
     // What PyTorch measured beside them is no report.
     let other = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"torch-"));
-    paths.retain(|path| path.extension().is_some_and(|ending| ending == "json") && !other(path));
+    let first = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().ends_with(b"-1.json"));
+    paths.retain(|path| first(path) && !other(path));
     paths.sort();
     let read = |path: &PathBuf| {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
