@@ -167,7 +167,7 @@ fn shares(figures: &[Figure], rate: f64) -> Vec<Figure> {
         let method = format!("computed: the weights of {hit} experts over the bandwidth that was read");
         out.extend(one(
             &format!("experts_t{tokens}"),
-            &label("The experts, at least", shape, tokens),
+            &label("The experts, computed", shape, tokens),
             "µs",
             experts_us,
             &method,
@@ -175,7 +175,7 @@ fn shares(figures: &[Figure], rate: f64) -> Vec<Figure> {
         for (way, us) in [(Way::Fused, fused), (Way::Unfused, unfused)] {
             out.extend(one(
                 &format!("share_{}_t{tokens}", way.name()),
-                &label(&format!("Share of the layer, {}, at most", way.name()), shape, tokens),
+                &label(&format!("Share of the layer, {}, computed", way.name()), shape, tokens),
                 "%",
                 us / (us + experts_us) * 100.0,
                 "routing over routing and the experts as computed",

@@ -185,7 +185,7 @@ impl Line {
             }
             return;
         }
-        row.part(&[(text, format_args!("{:>10}", Result(last)))]);
+        row.part(&[(text, format_args!("{:>11}", Result(last)))]);
         if let Some((share, of)) = last.share {
             row.gap(1).part(&[(style, format_args!("{:>6}", Percent(share.into())))]);
             if wide {
