@@ -13,8 +13,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use warptop::probe::protocol::Request;
 use warptop::probe::report::{Ending, Report};
-use warptop::probe::{Needs, PROBES};
+use warptop::probe::{GpuName, Needs, PROBES, Params, Target, Value};
 
 /// Longest that anything here may take; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -354,6 +355,41 @@ fn copies_are_as_fast_as_the_link_and_the_slower_way_does_not_spoil_the_other() 
         let (_, wrong) = small(&["LOSE_COPY=3", "DRAM=400"], probe, &[]);
         assert!(!wrong.is_empty(), "{probe}: a third of the copies was lost");
     }
+}
+
+/// The guard admits no run that wants more than there is: here the process itself is told less than it wants.
+#[test]
+fn a_probe_takes_no_more_memory_than_it_was_given() {
+    let machine = Machine::with_device(&[]);
+    let probe = PROBES.iter().find(|probe| probe.spec.id == "hbm").unwrap();
+    let mut params = Params::of(&probe.spec);
+    params.put("mib", Value::Number(16.0));
+    let said = |most_mib: u64| {
+        let request = Request {
+            run: "r".to_owned(),
+            probe: "hbm".to_owned(),
+            target: Target { gpus: vec![GpuName::default()], ..Target::default() },
+            params: params.clone(),
+            duty_pct: 100,
+            most_bytes: most_mib << 20,
+            most_ms: 60_000,
+            parent: std::process::id(),
+        };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
+        command.args(["__probe-child", "hbm", &serde_json::to_string(&request).unwrap()]);
+        // Its input stays open: the end of it means stop.
+        command.env("LD_LIBRARY_PATH", machine.0.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take();
+        let said = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+        drop(stdin);
+        said.lines().last().unwrap_or_default().to_owned()
+    };
+    // Three arrays of 16 MiB and a context, which counts 600 MiB.
+    let refused = said(600 + 40);
+    assert!(refused.contains("the probe wants 16 MiB of device memory and may take 8 more"), "{refused}");
+    let enough = said(600 + 49);
+    assert!(enough.contains("\"is\":\"result\""), "{enough}");
 }
 
 #[test]

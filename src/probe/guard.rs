@@ -23,8 +23,8 @@ const START_MARGIN_C: f64 = 15.0;
 const BUSY_PCT: f64 = 1.0;
 /// Device memory that others may take while a probe runs before it makes way, bytes.
 const GROWTH_BYTES: f64 = 0.5 * GIB;
-/// What a CUDA context may take besides what the probe allocates, bytes: 120 to 550 MB were seen.
-const CONTEXT_BYTES: f64 = 0.75 * GIB;
+/// What a probe's process may hold besides what its cost counts (code and workspaces of libraries), bytes.
+const BESIDES_BYTES: f64 = 0.75 * GIB;
 /// Free memory of the host that a probe leaves, share of all.
 const HOST_SHARE: f64 = 0.1;
 /// Duty cycle of a run that was forced beside others, %, unless another was chosen.
@@ -400,7 +400,7 @@ impl Watch {
         let may = if self.cost.takes_the_rest() {
             total - used_before - headroom(total)
         } else {
-            self.cost.gpu_bytes as f64 + CONTEXT_BYTES
+            self.cost.gpu_bytes as f64 + BESIDES_BYTES
         };
         let own_bytes = own.and_then(|own| own.mem.value()).unwrap_or(0.0).max(may);
         let growth = used - used_before - own_bytes;
