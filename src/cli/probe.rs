@@ -263,7 +263,7 @@ fn load(files: &Files, name: &str) -> Result<Report, Failure> {
 fn baseline(files: &Files, report: &Report) -> Result<Report, Failure> {
     files.baseline(&report.probe, &report.target, &report.inputs, report.bound()).ok_or_else(|| {
         Failure::Error(format!(
-            "there is no baseline of {} on {} here; `warptop probe baseline RUN` makes one",
+            "there is no baseline of {} with these inputs on {} here; `warptop probe baseline RUN` makes a good run one",
             report.probe, report.target
         ))
     })
@@ -291,7 +291,7 @@ fn measure(
     let Ok(prepared) = Prepared::new(&inputs, &sources.options()?, sources.interval(), files, wanted) else {
         return Ok(130);
     };
-    if let Some(ran) = prepared.unfit() {
+    if let Some(ran) = prepared.unfit(&inputs) {
         return finish(&ran, json);
     }
     if cannot_ask {
@@ -406,7 +406,7 @@ fn list(files: &Files, json: bool) -> Result<u8, Failure> {
     }
     print(&text)?;
     if broken > 0 {
-        complain!("{broken} files among the reports are none");
+        complain!("{broken} files in the folder of reports are no reports");
     }
     Ok(0)
 }

@@ -223,7 +223,10 @@ impl Board {
     pub fn unforcible(&mut self, now: Time) {
         let refused = |row: &&Row| matches!(row.life.state(), State::Refused(..));
         let text = match self.rows.iter().find(refused) {
-            Some(row) => format!("{} cannot be forced: F overrules only who else is there", row.probe.spec.name),
+            Some(row) => format!(
+                "{} cannot be forced: F overrules others and what cannot be read, nothing else",
+                row.probe.spec.name
+            ),
             None => "nothing was refused that could be forced".to_owned(),
         };
         self.hint = Some((text, now + HINT_MS));

@@ -153,8 +153,11 @@ pub fn unfit(needs: Needs, gpus: usize, no_gpu: &str) -> Option<Refusal> {
         (0, _) => format!("it {lack:#}: {no_gpu}"),
         _ => format!("it {lack:#}"),
     };
-    let hint =
-        if gpus == 0 { "probes of the host need none" } else { "a container may show fewer than the machine has" };
+    let hint = if gpus == 0 {
+        "hostmem, which measures the host's own memory, needs no GPU"
+    } else {
+        "a container may show fewer than the machine has"
+    };
     Some(Refusal { why, can_force: false, hint: hint.to_owned() })
 }
 

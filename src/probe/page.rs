@@ -169,7 +169,7 @@ fn run(out: &mut String, report: &Report) {
     };
     out.push_str("## Run\n\n");
     let _ = writeln!(out, "- run {}, {ending}, warptop {}", report.run, report.warptop);
-    if report.started_unix_ms > 0 {
+    if report.ending != Ending::Refused {
         let _ = writeln!(out, "- began {}, took {seconds:.1} s", utc(report.started_unix_ms));
     }
     if !report.host.is_empty() {

@@ -391,7 +391,11 @@ impl Report {
         else {
             let summary = "measured; there is no reference for this machine yet".to_owned();
             let advice = "a run that has its target to itself becomes the baseline that later ones are held against";
-            let advice = if self.is_no_baseline().is_some() { vec![advice.to_owned()] } else { Vec::new() };
+            let advice = match self.is_no_baseline() {
+                Some(_) if self.is_shared() => self.advice(),
+                Some(_) => vec![advice.to_owned()],
+                None => Vec::new(),
+            };
             return Verdict { level: Level::Unknown, summary, advice };
         };
         let level = if self.is_shared() && share < WATCH_PCT { Level::Unknown } else { level };

@@ -116,9 +116,9 @@ impl Prepared {
     }
 
     /// What becomes of it where it can never run: there is nothing to agree to.
-    pub fn unfit(&self) -> Option<Ran> {
+    pub fn unfit(&self, inputs: &Inputs) -> Option<Ran> {
         let refusal = self.unfit.as_ref()?;
-        Some(refused(&PROBES[self.wanted.place], &self.ask, &refusal.why, &refusal.hint, refusal.can_force))
+        Some(refused(inputs, &PROBES[self.wanted.place], &self.ask, refusal))
     }
 
     /// Runs it as a child of this process, from `program`, and says how far it is.
@@ -148,7 +148,7 @@ impl Prepared {
                 }
                 State::Idle => return Err(Interrupted),
                 State::Refused(ask, refusal) => {
-                    let ran = refused(&PROBES[place], ask, &refusal.why, &refusal.hint, refusal.can_force);
+                    let ran = refused(inputs, &PROBES[place], ask, refusal);
                     drop(board);
                     // Two that begin in the same moment: one has the machine, the other waits for it after all.
                     return Ok(self.join(inputs, &mut say)?.unwrap_or(ran));
@@ -199,10 +199,12 @@ impl Prepared {
     }
 }
 
-fn refused(probe: &Probe, ask: &Ask, why: &str, hint: &str, can_force: bool) -> Ran {
-    let mut report = blank(probe, ask, Ending::Refused, why);
+fn refused(inputs: &Inputs, probe: &Probe, ask: &Ask, refusal: &Refusal) -> Ran {
+    let mut report = blank(probe, ask, Ending::Refused, &refusal.why);
+    let now = inputs.clock.now().0;
+    (report.started_unix_ms, report.ended_unix_ms) = (now, now);
     report.host = machine::host_name();
-    Ran { report, kept: None, hint: hint.to_owned(), can_force, joined: false }
+    Ran { report, kept: None, hint: refusal.hint.clone(), can_force: refusal.can_force, joined: false }
 }
 
 /// Waits a moment, or until the user leaves.

@@ -195,8 +195,7 @@ impl Probes {
             let name = board.rows()[place].probe.spec.name;
             self.text.clear();
             // Writing to a String never fails.
-            let _ =
-                write!(self.text, "Too small here to ask for {name}: enlarge the terminal, or z for the pane alone.");
+            let _ = write!(self.text, "Too small here to ask for {name}: enlarge the terminal.");
             self.keys = "n leave it";
         }
     }
