@@ -1,6 +1,6 @@
 /* A stand-in for the NVIDIA library: as much of it as warptop calls, with answers that are known.
  *
- * tests/nvml.rs and tests/cuda.rs compile one for each case. What may be defined:
+ * tests/nvml.rs, tests/cuda.rs and tests/p2p.rs compile one for each case. What may be defined:
  *   CONTROL            folder of control files (below) and of notes that the tests look for
  *   GPUS, DRIVER       number of GPUs, driver version
  *   INIT               result of nvmlInit_v2
@@ -8,6 +8,7 @@
  *   NOT_SUPPORTED      every question but the name is refused
  *   NO_GPM, GPM_NAN, GPM_DENIED, GPM_UNIT
  *   NO_LIST            processes that compute are not listed
+ *   ALIKE              all GPUs are of one model
  *   IDLE               nobody uses a GPU: no process, no activity, any process may compute
  *   NO_MEMORY          memory information is refused (GB10)
  *   OLD_DRIVER         throttled time only as violation times; NEW_DRIVER: no nvmlDeviceGetTemperature
@@ -43,6 +44,10 @@
 #endif
 #ifndef FIELDS_US
 #define FIELDS_US 0
+#endif
+
+#ifndef ALIKE
+#define ALIKE 0
 #endif
 
 #ifdef IDLE
@@ -124,7 +129,7 @@ int nvmlDeviceGetHandleByIndex_v2(u32 index, Gpu **out) {
     return OK;
 }
 int nvmlDeviceGetName(Gpu *gpu, char *out, u32 size) {
-    snprintf(out, size, gpu->index == 0 ? "NVIDIA H200" : "NVIDIA \033[31mUnheard Of");
+    snprintf(out, size, gpu->index == 0 || ALIKE ? "NVIDIA H200" : "NVIDIA \033[31mUnheard Of");
     return OK;
 }
 int nvmlDeviceGetUUID(Gpu *gpu, char *out, u32 size) { snprintf(out, size, UUID, (int)gpu->index); return OK; }
