@@ -295,9 +295,13 @@ impl Intake {
     }
 }
 
+/// Longest sentence that is kept, in characters: what is missing, where was looked for it and what to do.
+const SENTENCE: usize = 1_024;
+
 /// Cleans every text: a child is the same program, but it may hold words of a library.
 fn safe(mut message: Message) -> Message {
     let clean = |text: &mut String| *text = text::clean(text);
+    let clean_sentence = |text: &mut String| *text = text::clean_to(text, SENTENCE);
     match &mut message {
         Message::Hello { .. } | Message::LeftOut { .. } | Message::Error(Failure::Stopped) => {}
         Message::Progress { what, done, eta_s } => {
@@ -309,7 +313,7 @@ fn safe(mut message: Message) -> Message {
             clean(&mut sample.series);
             clean(&mut sample.unit);
         }
-        Message::Error(Failure::Unavailable(why) | Failure::Failed(why)) => clean(why),
+        Message::Error(Failure::Unavailable(why) | Failure::Failed(why)) => clean_sentence(why),
         Message::Result(outcome) => {
             for figure in &mut outcome.figures {
                 for text in [&mut figure.id, &mut figure.label, &mut figure.unit, &mut figure.method] {
@@ -318,9 +322,9 @@ fn safe(mut message: Message) -> Message {
             }
             for check in &mut outcome.checks {
                 clean(&mut check.what);
-                clean(&mut check.detail);
+                clean_sentence(&mut check.detail);
             }
-            outcome.notes.iter_mut().chain(&mut outcome.advice).for_each(clean);
+            outcome.notes.iter_mut().chain(&mut outcome.advice).for_each(clean_sentence);
             let facts = std::mem::take(&mut outcome.facts).into_iter();
             outcome.facts = facts.map(|(name, fact)| (text::clean(&name), text::clean(&fact))).collect();
             let moments = std::mem::take(&mut outcome.moments).into_iter();
@@ -399,6 +403,13 @@ mod tests {
             }
         }
         assert_eq!(intake.take(9_999_999, progress.as_bytes(), drop), Err(Broken::Flood));
+    }
+
+    #[test]
+    fn sentences_may_be_longer_than_names_and_still_end() {
+        let failed = |chars: usize| Message::Error(Failure::Failed("x".repeat(chars)));
+        let of = |chars: usize| heard(&[(hello() + &line(&failed(chars))).as_bytes()]).0.remove(1);
+        assert_eq!([of(600), of(5_000)], [600, SENTENCE].map(failed));
     }
 
     #[test]
