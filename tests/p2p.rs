@@ -29,7 +29,7 @@ fn compile(source: &str, library: &Path, definitions: &[&str], rest: &[&str]) {
 
 /// What NCCL is there.
 enum Nccl<'a> {
-    Missing,
+    Broken,
     With(&'a [&'a str]),
 }
 
@@ -52,7 +52,7 @@ fn run(gpus: usize, links: &[&str], nccl: &Nccl<'_>, args: &[&str]) -> (i32, Rep
             symlink(at("fake.so"), at("libnccl.so.2")).unwrap();
         }
         // The loader finds these first, wherever a real one is.
-        Nccl::Missing => {
+        Nccl::Broken => {
             for name in ["libnccl.so.2", "libnccl.so"] {
                 fs::write(at(name), "half a download").unwrap();
             }
@@ -163,7 +163,7 @@ fn a_slow_pair_is_named_and_a_ring_goes_round_it() {
     is(&report, "allreduce_16m_bus", 1.5 * 16_777.216 / (20.0 + 16.777_216 / 0.3));
 
     // So slow that it did not go over NVLink.
-    let (_, report) = done(3, &["RATE=(from == 1 && to == 2 ? 24 : 390)"], &Nccl::Missing, &["--nccl", "off"]);
+    let (_, report) = done(3, &["RATE=(from == 1 && to == 2 ? 24 : 390)"], &Nccl::Broken, &["--nccl", "off"]);
     has(&report.verdict.advice, &["GPU 1 → 2 at PCIe's pace where this model has NVLink"]);
     assert!(report.environment.facts["GPU 1 → 2"].contains("carried by PCIe (inferred)"));
     has(&report.notes, &["it was not asked for"]);
@@ -172,7 +172,7 @@ fn a_slow_pair_is_named_and_a_ring_goes_round_it() {
 
 #[test]
 fn without_peer_access_it_goes_through_the_host_and_says_so() {
-    let (_, report) = done(2, &["ACCESS=0", "HOST_RATE=9"], &Nccl::Missing, &[]);
+    let (_, report) = done(2, &["ACCESS=0", "HOST_RATE=9"], &Nccl::Broken, &[]);
     assert_eq!((wrong(&report), report.checks.len()), (vec![], 1), "no loads to check");
     is(&report, "bw_0_1", 9.0);
     is(&report, "worst_pair", 9.0);
@@ -184,7 +184,7 @@ fn without_peer_access_it_goes_through_the_host_and_says_so() {
     has(&report.verdict.advice, &["is the fabric manager running"]);
 
     // The driver does not let one of the ways be opened, which it said was possible.
-    let (_, report) = done(2, &["REFUSE=(from == 0)", "HOST_RATE=9"], &Nccl::Missing, &[]);
+    let (_, report) = done(2, &["REFUSE=(from == 0)", "HOST_RATE=9"], &Nccl::Broken, &[]);
     is(&report, "bw_0_1", 9.0);
     is(&report, "bw_1_0", 380.0);
     assert!(report.figure("lat_0_1").is_none() && report.figure("lat_1_0").is_some());
@@ -193,9 +193,9 @@ fn without_peer_access_it_goes_through_the_host_and_says_so() {
 }
 
 #[test]
-fn an_nccl_that_is_missing_or_does_not_work_leaves_the_rest_standing() {
+fn an_nccl_that_is_broken_or_does_not_work_leaves_the_rest_standing() {
     for (nccl, words) in [
-        (Nccl::Missing, &["no all-reduce: no NCCL here (libnccl.so.2, libnccl.so)", "PyTorch brings it"][..]),
+        (Nccl::Broken, &["no all-reduce: libnccl.so.2 will not do: it cannot be loaded: ", "file too short"][..]),
         (Nccl::With(&["OLD"]), &["no all-reduce: libnccl.so.2 will not do", "it has no function ncclCommInitAll"]),
         (Nccl::With(&["FAILS=2"]), &["no all-reduce: NCCL: starting did not work: unhandled system error"]),
     ] {
@@ -228,7 +228,7 @@ fn sums_that_are_wrong_are_found_and_slow_ones_are_kept_short() {
 #[test]
 fn what_arrives_wrong_is_found() {
     let off = ["--nccl", "off"];
-    let (code, report) = done(2, &["LOSE=(from == 1)"], &Nccl::Missing, &off);
+    let (code, report) = done(2, &["LOSE=(from == 1)"], &Nccl::Broken, &off);
     assert_eq!(code, 3, "{:?}", report.verdict);
     assert!(report.verdict.summary.contains("the computation was wrong: copies"), "{:?}", report.verdict);
     assert_eq!(wrong(&report).len(), 1, "{:?}", report.checks);
@@ -237,7 +237,7 @@ fn what_arrives_wrong_is_found() {
     // The same over both ways at once.
     has(&wrong(&report), &["GPU 0 ↔ 1: 1 of "]);
 
-    let (code, report) = done(2, &["MISREAD=(from == 0)"], &Nccl::Missing, &off);
+    let (code, report) = done(2, &["MISREAD=(from == 0)"], &Nccl::Broken, &off);
     assert_eq!((code, wrong(&report).len()), (3, 1), "{:?}", report.verdict);
     has(&wrong(&report), &["loads: where each chain ended", "loads GPU 0 ← 1: ended at "]);
     assert!(!wrong(&report)[0].contains("GPU 1 ← 0"), "{:?}", report.checks);

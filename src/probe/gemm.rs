@@ -97,6 +97,7 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
     let engine = Engine::open(&gpu, params.word("library"))?;
     let mut outcome = Outcome { facts: gpu.facts()?, ..Outcome::default() };
     outcome.facts.insert("matrix products by".to_owned(), engine.words());
+    outcome.notes.extend(engine.note());
     let capability = gpu.capability()?;
     let bursts = params.number("bursts") as usize;
     let mut plan = Plan::new(formats(params).count() * bursts, params.number("pause") + BURST_US / 1e6);

@@ -95,6 +95,7 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
     }
     let mut outcome = Outcome { facts: gpu.facts()?, ..Outcome::default() };
     outcome.facts.insert("matrix products by".to_owned(), engine.words());
+    outcome.notes.extend(engine.note());
     let mut bench = Bench::fitting(link, &gpu, &engine, FORMAT, params.number("n") as u64)?;
     wait(link, PAUSE.as_secs_f64(), |link, _| link.progress(0.0, None, "letting the GPU cool"))?;
 

@@ -7,8 +7,6 @@
 #![expect(unsafe_code, reason = "cuBLASLt is a library of C")]
 
 use std::ffi::{c_int, c_void};
-use std::fs;
-use std::path::PathBuf;
 use std::ptr::{from_mut, from_ref, null_mut};
 use std::rc::Rc;
 
@@ -194,15 +192,7 @@ impl BlasLt {
     pub(in crate::probe) fn version(&self) -> String {
         // SAFETY: takes nothing, returns a number.
         let version = unsafe { (self.inner.api.version)() };
-        format!("{} ({})", version_words(version), self.path().display())
-    }
-
-    /// Where the library lies, also when the loader found it by its name.
-    fn path(&self) -> PathBuf {
-        let path = &self.inner.library.path;
-        let maps =
-            if path.is_absolute() { String::new() } else { fs::read_to_string("/proc/self/maps").unwrap_or_default() };
-        mapped(&maps, &path.to_string_lossy()).unwrap_or_else(|| path.clone())
+        format!("{} ({})", version_words(version), self.inner.library.lies_at().display())
     }
 
     /// Prepares products C = A · Bᵀ of n × n matrices whose rows lie one after another.
@@ -235,13 +225,6 @@ impl BlasLt {
         out.ask()?;
         Ok(out)
     }
-}
-
-/// The file among those that a process has mapped whose name begins like this: a link was followed, to
-/// `libcublasLt.so.12.8.4.1`.
-fn mapped(maps: &str, name: &str) -> Option<PathBuf> {
-    let files = maps.lines().filter_map(|line| line.get(line.find('/')?..));
-    files.map(PathBuf::from).find(|file| file.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name)))
 }
 
 /// `120804` is 12.8.4; before 12.0 there was one digit less for the minor version.
@@ -374,14 +357,6 @@ mod tests {
     #[test]
     fn versions_are_read_in_both_ways_of_writing() {
         assert_eq!([120_804, 130_100, 11_803].map(version_words), ["12.8.4", "13.1.0", "11.8.3"]);
-    }
-
-    #[test]
-    fn a_library_that_the_loader_found_is_told_with_its_path() {
-        let maps = "7f00-7f01 r-xp 0 0:1 5    /usr/lib/libcublas.so.12\n7f02-7f03 r-xp 0 0:1 6 [heap]\n\
-                    7f04-7f05 r-xp 0 0:1 7    /opt/x/libcublasLt.so.12.8.4.1\n";
-        assert_eq!(mapped(maps, "libcublasLt.so.12"), Some("/opt/x/libcublasLt.so.12.8.4.1".into()));
-        assert_eq!(mapped(maps, "libcublasLt.so.13"), None);
     }
 
     #[test]

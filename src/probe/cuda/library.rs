@@ -16,6 +16,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::Failure;
+use crate::model::text;
 
 /// A library and what it is called.
 #[derive(Clone, Copy, Debug)]
@@ -39,24 +40,30 @@ impl Library {
     /// Loads the first that is found and that `accept`s: that can do what it is wanted for.
     ///
     /// # Errors
-    /// That there is none, with where was looked; or why none of those that are there will do.
+    /// That there is none, with where was looked; or why the nearest of those that are there will not do.
     pub(in crate::probe) fn find<T>(
         wanted: Wanted,
         mut accept: impl FnMut(Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let mut last = None;
+        let mut nearest = None;
         let places = places();
         let by_name = wanted.files.iter().map(PathBuf::from);
         let lying = places.iter().flat_map(|place| wanted.files.iter().map(|file| place.join(file)));
         for path in by_name.chain(lying.filter(|path| is_ours(path))) {
             // SAFETY: the start-up code of one of NVIDIA's libraries, from a place that `is_ours` or the loader trusts.
-            let Ok(library) = (unsafe { libloading::Library::new(&path) }) else { continue };
-            match accept(Self { library, path: path.clone() }) {
-                Ok(done) => return Ok(done),
-                Err(why) => last = Some(format!("{} will not do: {why}", path.display())),
+            match unsafe { libloading::Library::new(&path) } {
+                Ok(library) => {
+                    let library = Self { library, path };
+                    let lies_at = library.lies_at();
+                    match accept(library) {
+                        Ok(done) => return Ok(done),
+                        Err(why) => _ = nearest.get_or_insert(format!("{} will not do: {why}", lies_at.display())),
+                    }
+                }
+                Err(error) => nearest = nearest.or_else(|| not_loaded(&error, &path)),
             }
         }
-        Err(Failure::Unavailable(last.unwrap_or_else(|| {
+        Err(Failure::Unavailable(nearest.unwrap_or_else(|| {
             format!(
                 "no {} here ({}): looked in the loader's paths and {} more places, those of Pythons and of this user's \
                  processes among them; {} brings it, LD_LIBRARY_PATH may name its directory",
@@ -66,6 +73,14 @@ impl Library {
                 wanted.package
             )
         })))
+    }
+
+    /// Where it lies, also when the loader found it by its name.
+    pub(super) fn lies_at(&self) -> PathBuf {
+        let path = &self.path;
+        let maps =
+            if path.is_absolute() { String::new() } else { fs::read_to_string("/proc/self/maps").unwrap_or_default() };
+        mapped(&maps, &path.to_string_lossy()).unwrap_or_else(|| path.clone())
     }
 
     /// A function of it.
@@ -81,6 +96,20 @@ impl Library {
         let found = unsafe { self.library.get::<F>(name.as_bytes()) };
         found.map(|function| *function).map_err(|_| Failure::Unavailable(format!("it has no function {name}")))
     }
+}
+
+/// The file among those that a process has mapped whose name begins like this: a link was followed, to
+/// `libcublasLt.so.12.8.4.1`.
+fn mapped(maps: &str, name: &str) -> Option<PathBuf> {
+    let files = maps.lines().filter_map(|line| line.get(line.find('/')?..));
+    files.map(PathBuf::from).find(|file| file.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name)))
+}
+
+/// Why a library was not loaded; `None` when it is not there. What is missing may be another one, which this one needs.
+fn not_loaded(error: &libloading::Error, path: &Path) -> Option<String> {
+    let why = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    let is_missing = why.contains("No such file") && why.starts_with(&*path.to_string_lossy());
+    (!is_missing).then(|| format!("{} will not do: it cannot be loaded: {}", path.display(), text::clean(&why)))
 }
 
 /// Directories where such libraries lie on this machine, the nearest first.
@@ -237,6 +266,14 @@ mod tests {
     }
 
     #[test]
+    fn a_library_that_the_loader_found_is_told_with_its_path() {
+        let maps = "7f00-7f01 r-xp 0 0:1 5    /usr/lib/libcublas.so.12\n7f02-7f03 r-xp 0 0:1 6 [heap]\n\
+                    7f04-7f05 r-xp 0 0:1 7    /opt/x/libcublasLt.so.12.8.4.1\n";
+        assert_eq!(mapped(maps, "libcublasLt.so.12"), Some("/opt/x/libcublasLt.so.12.8.4.1".into()));
+        assert_eq!(mapped(maps, "libcublasLt.so.13"), None);
+    }
+
+    #[test]
     fn a_library_that_is_nowhere_is_words() {
         let wanted = Wanted { name: "cuNothing", files: &["libcunothing.so.13"], package: "no package" };
         let why = Library::find(wanted, |_| Ok(())).unwrap_err().to_string();
@@ -246,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_that_will_not_do_says_why() {
+    fn the_nearest_that_will_not_do_says_why() {
         let libc = Wanted { name: "libc", files: &["libc.so.6"], package: "the system" };
         // SAFETY: of C's `getpid`.
         let id = |name: &'static str| {

@@ -34,8 +34,8 @@ pub(in crate::probe) struct Engine {
 enum By {
     /// The library.
     Library(BlasLt),
-    /// The own kernels, whether they are those for Hopper, and why not the library.
-    Own { kernels: Module, hopper: bool, why: String },
+    /// The own kernels, whether they are those for Hopper, and why not the library when it was wanted.
+    Own { kernels: Module, hopper: bool, why: Option<String> },
 }
 
 impl Engine {
@@ -48,15 +48,14 @@ impl Engine {
         let operands = gpu.module(OPERANDS)?;
         let why = match (which == "auto").then(|| BlasLt::open(gpu)) {
             Some(Ok(lt)) => return Ok(Self { by: By::Library(lt), operands }),
-            Some(Err(why)) => why.to_string(),
-            None => "as it was asked for".to_owned(),
+            Some(Err(why)) => Some(why.to_string()),
+            None => None,
         };
         let (capability, since) = (gpu.capability()?, Format::Bf16.since());
         if capability < since {
             let (major, minor) = since;
-            return Err(Failure::Unavailable(format!(
-                "the own kernels need compute capability {major}.{minor}; {why}"
-            )));
+            let why = why.map(|why| format!("; {why}")).unwrap_or_default();
+            return Err(Failure::Unavailable(format!("the own kernels need compute capability {major}.{minor}{why}")));
         }
         if capability == (9, 0) && which != "portable" {
             // A driver that is too old for their language takes the others.
@@ -73,9 +72,16 @@ impl Engine {
             By::Library(lt) => format!("cuBLASLt {}", lt.version()),
             By::Own { hopper, why, .. } => {
                 let which = if *hopper { "wgmma" } else { "mma.sync" };
-                format!("own tensor-core kernel ({which}), not cuBLASLt: {why}")
+                let whose = if why.is_none() { "as it was asked for" } else { "not cuBLASLt" };
+                format!("own tensor-core kernel ({which}), {whose}")
             }
         }
+    }
+
+    /// Why it is not the library, when that was wanted.
+    pub(in crate::probe) fn note(&self) -> Option<String> {
+        let By::Own { why: Some(why), .. } = &self.by else { return None };
+        Some(format!("not measured with cuBLASLt but with the own kernel: {why}"))
     }
 
     /// Why this format is not measured with it on a GPU of this compute capability; `None` when it is.
