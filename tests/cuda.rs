@@ -1,5 +1,5 @@
-//! A GPU probe where the CUDA driver's library is missing, broken, incomplete, unwilling or hangs: clear words, the exit
-//! code as documented, nothing left over. A fake NVML shows an idle GPU, so that the run is admitted; its process then
+//! A GPU probe where the CUDA driver's library, or cuBLASLt, is missing, broken, incomplete, unwilling or hangs: clear
+//! words, the exit code as documented, nothing left over. A fake NVML shows an idle GPU, so that the run is admitted; its process then
 //! meets the library of the case.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
@@ -19,6 +19,9 @@ use warptop::probe::{GpuName, Needs, PROBES, Params, Target, Value};
 
 /// Longest that anything here may take; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Of the device in NVML, as device.c has it.
+const UUID: &str = "UUID=\"GPU-00010203-0405-0607-0809-0a0b0c0d0e0%d\"";
 
 /// A folder with the fake libraries and the state of warptop.
 struct Machine(tempfile::TempDir);
@@ -42,23 +45,31 @@ impl Machine {
 
     /// With a CUDA library whose device takes a known time for each launch.
     fn with_device(definitions: &[&str]) -> Self {
-        Self::showing(&["IDLE", "UUID=\"GPU-00010203-0405-0607-0809-0a0b0c0d0e0%d\""]).and("device.c", definitions)
+        Self::showing(&["IDLE", UUID]).and("device.c", definitions)
+    }
+
+    /// With one of a product that nothing is known about: no figure of it is too low.
+    fn with_unheard_of(definitions: &[&str]) -> Self {
+        Self::showing(&["IDLE", UUID, "NAME=\"NVIDIA Unheard Of\""]).and("device.c", definitions)
     }
 
     fn and(self, source: &str, definitions: &[&str]) -> Self {
-        let library = self.0.path().join("libcuda.so.1");
+        self.compile(source, definitions, "libcuda.so.1");
+        // Under both names: where there is a real one, it must not be found first.
+        fs::copy(self.0.path().join("libcuda.so.1"), self.0.path().join("libcuda.so")).unwrap();
+        self
+    }
+
+    fn compile(&self, source: &str, definitions: &[&str], library: &str) {
         let output = Command::new("cc")
             .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"])
-            .arg(&library)
+            .arg(self.0.path().join(library))
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-cuda").join(source))
             .args(definitions.iter().map(|definition| format!("-D{definition}")))
             .arg("-lm")
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // Under both names: where there is a real one, it must not be found first.
-        fs::copy(&library, self.0.path().join("libcuda.so")).unwrap();
-        self
     }
 
     fn command(&self, probe: &str, args: &[&str]) -> Command {
@@ -114,11 +125,12 @@ fn is_clear(shown: &str) {
     }
 }
 
-/// Whether this machine's loader knows a CUDA library. Asked of the loader itself, by a program of one line.
-fn has_cuda() -> bool {
+/// Whether this machine's loader knows a library. Asked of the loader itself, by a program of one line.
+fn is_known(names: &[&str]) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("has.c"), folder.path().join("has"));
-    let code = "#include <dlfcn.h>\nint main(void) { return !dlopen(\"libcuda.so.1\", RTLD_LAZY) && !dlopen(\"libcuda.so\", RTLD_LAZY); }\n";
+    let missing: Vec<_> = names.iter().map(|name| format!("!dlopen(\"{name}\", RTLD_LAZY)")).collect();
+    let code = format!("#include <dlfcn.h>\nint main(void) {{ return {}; }}\n", missing.join(" && "));
     fs::write(&source, code).unwrap();
     assert!(Command::new("cc").arg(&source).arg("-o").arg(&program).arg("-ldl").status().unwrap().success());
     Command::new(&program).status().unwrap().success()
@@ -126,7 +138,7 @@ fn has_cuda() -> bool {
 
 #[test]
 fn without_the_library_it_says_what_why_and_what_to_do() {
-    if has_cuda() {
+    if is_known(&["libcuda.so.1", "libcuda.so"]) {
         // The loader cannot be made to forget it. The broken library below is the same path through the program.
         return;
     }
@@ -354,6 +366,137 @@ fn copies_are_as_fast_as_the_link_and_the_slower_way_does_not_spoil_the_other() 
     for probe in ["pcie", "kvload"] {
         let (_, wrong) = small(&["LOSE_COPY=3", "DRAM=400"], probe, &[]);
         assert!(!wrong.is_empty(), "{probe}: a third of the copies was lost");
+    }
+}
+
+/// Whether this machine has a cuBLASLt that a test cannot hide: in its loader's paths, CUDA's directories or a process.
+fn has_cublaslt() -> bool {
+    let homes = fs::read_dir("/usr/local").unwrap().flatten();
+    let mut homes = homes.filter(|home| home.file_name().to_string_lossy().starts_with("cuda"));
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut maps = processes.filter_map(|process| fs::read_to_string(process.path().join("maps")).ok());
+    homes.any(|home| home.path().join("lib64").exists())
+        || maps.any(|maps| maps.contains("libcublasLt"))
+        || is_known(&["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"])
+}
+
+/// The smallest products, away from the Pythons of this machine.
+fn products(machine: &Machine, probe: &str, args: &[&str]) -> Command {
+    let mut command = machine.command(probe, &["--n", "256"]);
+    command.args(args).env("PATH", machine.0.path()).env("HOME", machine.0.path());
+    for name in ["CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+const SHORT: [&str; 5] = ["--json", "--bursts", "3", "--pause", "0"];
+
+/// With 8 operations a ns of the device's clock.
+fn is_the_rate_of_the_device(report: &Report, id: &str) {
+    let figure = report.figure(id).unwrap_or_else(|| panic!("no {id}"));
+    let (lo, hi) = (0.008 * 0.99, 0.008 * 1.000_001);
+    assert!(figure.unit == "TFLOP/s" && (lo..hi).contains(&figure.value) && figure.hi < hi, "{figure:?}");
+}
+
+#[test]
+fn without_cublaslt_the_own_kernel_multiplies_and_the_report_says_why() {
+    if has_cublaslt() {
+        return;
+    }
+    let machine = Machine::with_unheard_of(&["GEMM=8"]);
+    let library = machine.0.path().join("libcublasLt.so.13");
+    let path = library.to_str().unwrap();
+    for (case, format, words) in [
+        (
+            "missing",
+            "bf16",
+            &["no cuBLASLt here (libcublasLt.so.13, ", "the loader's paths and", "LD_LIBRARY_PATH may name"][..],
+        ),
+        ("text", "bf16", &[path, "libcublasLt.so.13 will not do: it cannot be loaded: ", "invalid ELF header"]),
+        ("LACKS", "bf16", &[path, " will not do: it has no function cublasLtMatmul"]),
+        ("STATUS=1", "all", &[path, " will not do: cuBLASLt: starting did not work: status 1 (not initialised)"]),
+    ] {
+        match case {
+            "missing" => {}
+            "text" => {
+                fs::write(&library, "half a download, long enough to have the header of a program\n".repeat(9))
+                    .unwrap();
+            }
+            definition => machine.compile("lt.c", &[definition], "libcublasLt.so.13"),
+        }
+        let args = [&SHORT[..], &["--format", format]].concat();
+        let mut command = products(&machine, "gemm", &args);
+        // The same is not measured again at once: each has a place of its own for its reports.
+        let (code, report, shown) = machine.end(command.env("XDG_STATE_HOME", machine.0.path().join(case)));
+        assert_eq!((code, report.ending), (0, Ending::Done), "{case}: {shown}");
+        is_clear(&shown);
+        let by = &report.environment.facts["matrix products by"];
+        assert_eq!(by, "own tensor-core kernel (mma.sync), not cuBLASLt", "{case}");
+        let why =
+            report.notes.iter().find(|note| note.starts_with("not measured with cuBLASLt but with the own kernel: "));
+        let why = why.unwrap_or_else(|| panic!("{case}: {:?}", report.notes));
+        assert!(words.iter().all(|words| why.contains(words)), "{case}: no {words:?} in '{why}'");
+        let measured = if format == "all" { &["bf16", "fp16", "tf32"][..] } else { &["bf16"] };
+        for id in measured {
+            is_the_rate_of_the_device(&report, id);
+        }
+        assert!(report.checks.len() == 2 * measured.len() && report.checks.iter().all(|check| check.passed), "{shown}");
+        // What neither this GPU nor the own kernel has is left out.
+        assert!(report.figure("fp8").is_none(), "{case}");
+        let note = report.notes.iter().any(|note| note.contains("fp8") && note.contains("compute capability 8.9"));
+        assert_eq!(note, format == "all", "{case}: {:?}", report.notes);
+    }
+    // The page tells it as well.
+    let output = products(&machine, "gemm", &["--bursts", "3", "--pause", "0", "--format", "bf16"]).output().unwrap();
+    let page = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        page.contains("not measured with cuBLASLt but") && page.contains("starting did not work: status 1"),
+        "{page}"
+    );
+}
+
+#[test]
+fn one_wrong_element_of_a_product_is_found() {
+    // In the last column of a row in the middle, which no look at single elements meets.
+    let machine = Machine::with_unheard_of(&["WRONG_ELEMENT=(100 * 256 + 255)"]);
+    let args = [&SHORT[..], &["--library", "portable"]].concat();
+    let (code, report, shown) = machine.end(&mut products(&machine, "gemm", &args));
+    assert_eq!((code, report.ending), (3, Ending::Done), "{shown}");
+    assert!(report.verdict.summary.contains("the computation was wrong: "), "{:?}", report.verdict);
+    for format in ["bf16", "fp16", "TF32"] {
+        let of_format = format!("{format}: ");
+        let [elements, all] =
+            &report.checks.iter().filter(|check| check.what.starts_with(&of_format)).collect::<Vec<_>>()[..]
+        else {
+            panic!("{format}: {:?}", report.checks)
+        };
+        assert!(elements.passed && elements.what.contains("144 elements compared"), "{elements:?}");
+        assert!(!all.passed && all.what.contains("all elements by Freivalds' test"), "{all:?}");
+        assert!(all.detail.contains("1 of 256 rows are wrong: row 100 is off by"), "{all:?}");
+    }
+    let by = &report.environment.facts["matrix products by"];
+    assert_eq!(by, "own tensor-core kernel (mma.sync), as it was asked for");
+    assert!(report.notes.iter().all(|note| !note.contains("cuBLASLt")), "nobody asked for it: {:?}", report.notes);
+}
+
+/// Each product is within what rounding allows; that they differ is what shows a GPU that is not steady.
+#[test]
+fn products_under_load_that_differ_are_found() {
+    // Little L2: two sets of operands are enough, and three looks at products meet one of them twice.
+    let machine = Machine::with_unheard_of(&["UNSTEADY", "L2=65536"]);
+    let args = ["--json", "--library", "portable", "--minutes", "0.06", "--cool", "0"];
+    let (code, report, shown) = machine.end(&mut products(&machine, "soak", &args));
+    assert_eq!((code, report.ending), (3, Ending::Done), "{shown}");
+    let [elements, all, same] = &report.checks[..] else { panic!("{shown}") };
+    assert!(elements.passed && all.passed, "{:?}", report.checks);
+    assert!(!same.passed && same.what.contains("products under load had the very bits"), "{same:?}");
+    assert!(
+        same.what.split(' ').next() == same.detail.split(' ').next() && same.detail.ends_with(" differed"),
+        "{same:?}"
+    );
+    for id in ["bf16", "first"] {
+        is_the_rate_of_the_device(&report, id);
     }
 }
 

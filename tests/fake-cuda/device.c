@@ -1,17 +1,19 @@
 /* A stand-in for the CUDA driver with a device that takes a known time for everything: what a probe has to find is then
- * known. It runs the kernels of assets/kernels/launch.cu, random.cu and hbm.cu and copies, each when it is given; what takes
- * time is only when the device counts as done with it. The host's time for that does not count: the clock of the device
- * stands still meanwhile. tests/cuda.rs compiles one for each case. What may be defined, in ns:
+ * known. It runs the kernels of assets/kernels/launch.cu, random.cu, hbm.cu, operands.cu and gemm.cu and copies, each when it
+ * is given; what takes time is only when the device counts as done with it. The host's time for that does not count: the
+ * clock of the device stands still meanwhile. tests/cuda.rs compiles one for each case. What may be defined, in ns:
  *   CALL_NS, GRAPH_CALL_NS   what a launch, the launch of a graph, takes the host
  *   KERNEL_NS, NODE_NS       what a kernel, a node of a graph, takes the device
  *   LOSE                     every so many launches of a kernel do nothing, also within graphs
  *   NO_HOLD                  the device is let go at once
  *   DRAM, H2D, D2H           bytes a ns of kernels that go through memory, of copies to the device and from it
  *   LOSE_COPY                every so many copies copy nothing
+ *   L2                       bytes of its L2
  *   BROKEN                   a kernel of hbm.cu, by name, that does nothing and takes half of the time
  *   LOG                      a file that gets, in the end: ns that the device was busy, from the first work until then, and
  *                            for the longest piece of work
- * The device's UUID is 00 01 02 ... 0e 00. */
+ * and what products.h tells. The device's compute capability is 8.0: kernels for Hopper are not for it. Its UUID is
+ * 00 01 02 ... 0e 00. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +41,9 @@
 #ifndef D2H
 #define D2H 50
 #endif
+#ifndef L2
+#define L2 (50 << 20)
+#endif
 #ifndef BROKEN
 #define BROKEN ""
 #endif
@@ -57,12 +62,14 @@ typedef struct { int count; Launch *launches; } Graph;
 typedef struct { Graph *recording; u64 done_at; } Stream;
 typedef struct { u64 at; } Event;
 
-enum { EMPTY, COUNT, HOLD, QUARTER, FILL_WORDS, FILL_DOUBLES, WRONG_WORDS, READ, WRITE, COPY, TRIAD, KERNELS };
+enum { EMPTY, COUNT, HOLD, QUARTER, FILL_WORDS, FILL_DOUBLES, WRONG_WORDS, DIGEST,
+    FILL_BF16, FILL_FP16, FILL_TF32, GEMM_BF16, GEMM_FP16, GEMM_TF32, READ, WRITE, COPY, TRIAD, KERNELS };
 /* Names that end in _ are those of all shapes. */
 static const char *const names[KERNELS] = { "empty", "count", "hold", "quarter", "fill_words", "fill_doubles",
-    "count_wrong_words", "read_", "write_", "copy_", "triad_" };
+    "count_wrong_words", "digest", "fill_bf16", "fill_fp16", "fill_tf32", "gemm_bf16", "gemm_fp16", "gemm_tf32", "read_", "write_", "copy_", "triad_" };
 /* Arguments: q of 64 bits, i of 32. */
-static const char *const args_of[KERNELS] = { "", "q", "q", "qqi", "qqq", "qqq", "qqqq", "qqqqqi", "qqqqqi", "qqqqqi", "qqqqqi" };
+static const char *const args_of[KERNELS] = { "", "q", "q", "qqi", "qqq", "qqq", "qqqq", "qqq",
+    "qiqi", "qiqi", "qiqi", "qqqi", "qqqi", "qqqi", "qqqqqi", "qqqqqi", "qqqqqi", "qqqqqi" };
 
 static u64 skipped;
 static u64 clock_now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000ull + t.tv_nsec; }
@@ -98,6 +105,8 @@ static u64 word(u64 i, u64 seed) {
     return z ^ z >> 31;
 }
 
+#include "products.h"
+
 /* The last kernel that wrote all that it writes, and the last XOR: again it would change nothing. */
 static Launch last;
 static u64 last_read[3];
@@ -127,6 +136,8 @@ static void run(Stream *stream, u64 at, const Launch *launch, u64 ns) {
     static const u64 arrays[] = { 1, 1, 2, 3 };
     const u64 *in = launch->args;
     if (launch->kernel >= READ) ns = in[3] * 16 * arrays[launch->kernel - READ] * (unsigned)in[5] / DRAM / (launch->broken ? 2 : 1);
+    else if (launch->kernel >= GEMM_BF16) ns = 2 * in[3] * in[3] * in[3] / GEMM;
+    else if (launch->kernel >= FILL_BF16) ns = in[1] * in[1] * bytes_of[launch->kernel - FILL_BF16] / DRAM;
     else if (launch->kernel >= FILL_WORDS) ns = in[1] * 8 / DRAM;
     else if (launch->kernel == HOLD) ns = HOLD_NS(in[0]);
     take(stream, at, ns);
@@ -144,6 +155,9 @@ static void run(Stream *stream, u64 at, const Launch *launch, u64 ns) {
     case FILL_WORDS: for (u64 i = 0; i < n; i++) out[i] = word(i, in[2]); break;
     case FILL_DOUBLES: for (u64 i = 0; i < n; i++) out[i] = word(i, in[2]) >> 12 | 0x3ff0000000000000ull; break;
     case WRONG_WORDS: for (u64 i = 0; i < n; i++) *(u64 *)in[3] += out[i] != word(i, in[2]); break;
+    case DIGEST: digest(in); break;
+    case FILL_BF16: case FILL_FP16: case FILL_TF32: fill_operand(launch->kernel - FILL_BF16, in); break;
+    case GEMM_BF16: case GEMM_FP16: case GEMM_TF32: multiply(launch->kernel - GEMM_BF16, in); break;
     case READ: case WRITE: case COPY: case TRIAD: stream_through(launch); break;
     }
     if (launch->kernel >= FILL_WORDS) skipped += clock_now() - began;
@@ -173,8 +187,8 @@ int cuDeviceGetAttribute(int *out, int attribute, int device) {
     (void)device;
     switch (attribute) {
     case 16: *out = 132; return OK;     /* SMs */
-    case 38: *out = 50 << 20; return OK; /* L2 */
-    case 75: *out = 9; return OK;       /* compute capability */
+    case 38: *out = L2; return OK;      /* L2 */
+    case 75: *out = 8; return OK;       /* compute capability */
     default: *out = 0; return OK;
     }
 }

@@ -8,7 +8,7 @@
  *   NOT_SUPPORTED      every question but the name is refused
  *   NO_GPM, GPM_NAN, GPM_DENIED, GPM_UNIT
  *   NO_LIST            processes that compute are not listed
- *   ALIKE              all GPUs are of one model
+ *   NAME, ALIKE        name of the first GPU; all GPUs are of that model
  *   IDLE               nobody uses a GPU: no process, no activity, any process may compute
  *   NO_MEMORY          memory information is refused (GB10)
  *   OLD_DRIVER         throttled time only as violation times; NEW_DRIVER: no nvmlDeviceGetTemperature
@@ -35,6 +35,9 @@
 #endif
 #ifndef UUID
 #define UUID "GPU-fake-%d"
+#endif
+#ifndef NAME
+#define NAME "NVIDIA H200"
 #endif
 #ifndef GPM_UNIT
 #define GPM_UNIT "MiB/s"
@@ -129,7 +132,7 @@ int nvmlDeviceGetHandleByIndex_v2(u32 index, Gpu **out) {
     return OK;
 }
 int nvmlDeviceGetName(Gpu *gpu, char *out, u32 size) {
-    snprintf(out, size, gpu->index == 0 || ALIKE ? "NVIDIA H200" : "NVIDIA \033[31mUnheard Of");
+    snprintf(out, size, gpu->index == 0 || ALIKE ? NAME : "NVIDIA \033[31mUnheard Of");
     return OK;
 }
 int nvmlDeviceGetUUID(Gpu *gpu, char *out, u32 size) { snprintf(out, size, UUID, (int)gpu->index); return OK; }
