@@ -232,7 +232,14 @@ impl Files {
         // "3: FLOCK  ADVISORY  WRITE 812 08:01:4711 0 EOF"
         let file = format!(":{inode} ");
         locks.lines().find(|line| line.contains(" FLOCK ") && line.contains(&file))?;
-        serde_json::from_slice(&fs::read(self.root.join(HOLDER)).ok()?).ok()
+        self.read_holder()
+    }
+
+    /// What the one who has the machine says of itself.
+    fn read_holder(&self) -> Option<Holder> {
+        let mut text = Vec::new();
+        open_regular(&self.root.join(HOLDER)).ok()?.take(MAX_REPORT).read_to_end(&mut text).ok()?;
+        parse(&text).ok()
     }
 
     /// Takes the machine for a run, or says who has it. Waits for nobody.
@@ -247,12 +254,7 @@ impl Files {
         let file = open.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut text = Vec::new();
-                let holder = open_regular(&self.root.join(HOLDER));
-                let text = holder.and_then(|file| file.take(MAX_REPORT).read_to_end(&mut text)).map(|_| text).ok();
-                return Ok(Locked::Theirs(text.and_then(|text| parse(&text).ok())));
-            }
+            Err(TryLockError::WouldBlock) => return Ok(Locked::Theirs(self.read_holder())),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         // Who it is helps others; that it is held is what counts. A full disk is no reason not to run.
@@ -520,13 +522,18 @@ mod tests {
             path
         };
         let path = pipe("reports/20261130-1-hbm-1.json");
+        // Somebody has the machine, and what should say who is a pipe as well.
+        let _lock = files.lock(&holder("a")).unwrap();
+        fs::remove_file(folder.path().join(HOLDER)).unwrap();
+        pipe(HOLDER);
         let (to, done) = std::sync::mpsc::channel();
         // On a thread: what hangs is to fail and not to hang the test.
         std::thread::spawn(move || {
             let newest = files.newest("hbm", 2).len();
-            let _ = to.send((files.list().1, newest, files.load(path.to_str().unwrap()).is_err()));
+            let is_error = files.load(path.to_str().unwrap()).is_err();
+            let _ = to.send((files.list().1, newest, is_error, files.holder()));
         });
-        assert_eq!(done.recv_timeout(Duration::from_secs(20)), Ok((1, 1, true)));
+        assert_eq!(done.recv_timeout(Duration::from_secs(20)), Ok((1, 1, true, None)));
     }
 
     #[test]

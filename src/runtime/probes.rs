@@ -13,7 +13,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::model::text::clean;
 use crate::model::{Batch, Clock, Edge, Mark, SourceId, Subject, Time};
 use crate::probe::board::Board;
 use crate::probe::child::{Child, Heard};
@@ -298,7 +297,7 @@ impl Worker {
     fn look_elsewhere(&mut self) {
         let Ok(files) = &self.setup.files else { return };
         let holder = files.holder().filter(|holder| holder.pid != std::process::id());
-        let now = holder.map(|holder| (clean(&holder.probe), holder.pid));
+        let now = holder.map(|holder| (holder.probe, holder.pid));
         let before = std::mem::replace(&mut self.shared.board().elsewhere, now.clone());
         if before == now {
             return;
