@@ -174,17 +174,9 @@ fn pause(link: &Link, seconds: f64) -> Result<(), Failure> {
 /// Time of one product beside the least that the datasheet's rate leaves.
 fn time(gpu: &Gpu, format: Format, n: u64, rate: &Figure) -> Figure {
     let operations = 2.0 * (n as f64).powi(3);
-    let us = |tflops: f64| operations / tflops / 1e6;
-    Figure {
-        id: format!("{}_time", format.name()),
-        label: format!("One product in {}", format.label()),
-        unit: "µs".to_owned(),
-        value: us(rate.value),
-        n: rate.n,
-        lo: us(rate.hi),
-        hi: us(rate.lo),
-        better: Better::Lower,
-        floor: reference::datasheet(&gpu.name.name, SPEC.id, format.name()).map(us),
-        method: format!("2 × {n}³ operations over the rate above; floor: over the datasheet's"),
-    }
+    let (id, label) = (format!("{}_time", format.name()), format!("One product in {}", format.label()));
+    let method = format!("2 × {n}³ operations over the rate above; floor: over the datasheet's");
+    let peak = reference::datasheet(&gpu.name.name, SPEC.id, format.name());
+    // A TFLOP/s is a million operations a µs.
+    rate.time((&id, &label), operations / 1e6, peak, method)
 }

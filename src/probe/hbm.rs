@@ -128,20 +128,10 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
 /// Time of one triad beside the least that the datasheet's bandwidth leaves.
 fn floor(gpu: &Gpu, figures: &[Figure], bytes: u64) -> Option<Figure> {
     let triad = figures.iter().find(|figure| figure.id == Op::Triad.name())?;
-    let us = |gb_per_s: f64| (3 * bytes) as f64 / gb_per_s / 1e3;
     let peak = reference::datasheet(&gpu.name.name, SPEC.id, Op::Triad.name())?;
-    Some(Figure {
-        id: "triad_time".to_owned(),
-        label: "One triad".to_owned(),
-        unit: "µs".to_owned(),
-        value: us(triad.value),
-        n: triad.n,
-        lo: us(triad.hi),
-        hi: us(triad.lo),
-        better: Better::Lower,
-        floor: Some(us(peak)),
-        method: format!("{:.0} MiB over the bandwidth above; floor: over the datasheet's", (3 * bytes) as f64 / MIB),
-    })
+    let method = format!("{:.0} MiB over the bandwidth above; floor: over the datasheet's", (3 * bytes) as f64 / MIB);
+    // A GB/s is a thousand bytes a µs.
+    Some(triad.time(("triad_time", "One triad"), (3 * bytes) as f64 / 1e3, Some(peak), method))
 }
 
 /// Arrays and kernels.

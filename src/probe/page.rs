@@ -288,7 +288,7 @@ pub fn compare(old: &Report, new: &Report) -> Result<String, String> {
     for Judged { figure, .. } in &new.results {
         let before = old.figure(&figure.id).filter(|before| before.unit == figure.unit);
         let share = before.and_then(|before| pct(figure.value, before.value, figure.better));
-        let apart = before.is_some_and(|before| figure.lo > before.hi || figure.hi < before.lo);
+        let apart = before.is_some_and(|before| figure.is_apart(before));
         let word = match share {
             Some(share) if apart && share < 100.0 - NOISE_PCT => "worse",
             Some(share) if apart && share > 100.0 + NOISE_PCT => "better",

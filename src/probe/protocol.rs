@@ -154,6 +154,28 @@ impl Figure {
         })
     }
 
+    /// Whether no measurement of the one lies within those of the other: a difference that is no spread.
+    pub fn is_apart(&self, other: &Self) -> bool {
+        self.lo > other.hi || self.hi < other.lo
+    }
+
+    /// The time for `work` at this rate, which says how much of it a µs does and is never more than `peak`.
+    pub fn time(&self, (id, label): (&str, &str), work: f64, peak: Option<f64>, method: String) -> Self {
+        let us = |rate: f64| work / rate;
+        Self {
+            id: id.to_owned(),
+            label: label.to_owned(),
+            unit: "µs".to_owned(),
+            value: us(self.value),
+            n: self.n,
+            lo: us(self.hi),
+            hi: us(self.lo),
+            better: Better::Lower,
+            floor: peak.map(us),
+            method,
+        }
+    }
+
     /// Says how it was measured.
     #[must_use]
     pub fn by(mut self, method: &str) -> Self {

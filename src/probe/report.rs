@@ -415,7 +415,7 @@ impl Report {
                 share if share < WATCH_PCT => Level::Watch,
                 _ => Level::Ok,
             }
-        } else if share < WATCH_PCT && before.is_none_or(|before| figure.lo > before.hi || figure.hi < before.lo) {
+        } else if share < WATCH_PCT && before.is_none_or(|before| figure.is_apart(before)) {
             Level::Watch
         } else {
             Level::Ok
