@@ -43,7 +43,7 @@ use library::{Library, Wanted};
 pub(super) use nccl::{Group, Nccl, Place};
 pub(super) use peer::Peering;
 pub(super) use random::{RandomData, random};
-pub(super) use stream::{Event, Stream};
+pub(super) use stream::{Event, Lateness, Stream};
 
 /// Device memory that a context takes besides what is allocated in it, bytes: 120 to 550 MB were seen.
 const CONTEXT_BYTES: u64 = 600 << 20;

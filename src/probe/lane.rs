@@ -3,9 +3,7 @@
 //! It must not know what is measured with them. Invariants: no single copy takes more than 5 ms; what is copied is random
 //! and the place it goes to is poisoned before.
 
-use std::cell::Cell;
-
-use super::cuda::{Buffer, Event, Gpu, HostBuffer, RandomData, Stream, random};
+use super::cuda::{Buffer, Gpu, HostBuffer, Lateness, RandomData, Stream, random};
 use super::{Check, Failure};
 
 /// What a place holds that nothing was copied to.
@@ -52,8 +50,7 @@ pub(super) struct Lane<'a> {
     device: Buffer,
     host: HostBuffer,
     random: RandomData,
-    /// Passes, and those of them in which the device began before it had been given everything.
-    passes: Cell<(u32, u32)>,
+    lateness: Lateness,
 }
 
 /// What a pass took.
@@ -73,7 +70,7 @@ impl<'a> Lane<'a> {
     pub(super) fn new(gpu: &'a Gpu, way: Way, host: HostBuffer) -> Result<Self, Failure> {
         let device = gpu.buffer(host.bytes())?;
         let (stream, random) = (gpu.another_stream()?, gpu.random_data()?);
-        let mut lane = Self { gpu, way, stream, device, host, random, passes: Cell::default() };
+        let mut lane = Self { gpu, way, stream, device, host, random, lateness: Lateness::default() };
         match way {
             Way::ToDevice => lane.write_host()?,
             Way::ToHost => lane.random.fill_words(&lane.stream, &lane.device, lane.seed())?,
@@ -160,24 +157,16 @@ impl<'a> Lane<'a> {
     pub(super) fn pass(&self, before: u64, bytes: u64, count: u64, meanwhile: impl FnOnce()) -> Result<Timed, Failure> {
         let zero = self.stream.mark()?;
         self.give(0, before)?;
-        let start = self.stream.mark()?;
         let places = (self.bytes() / bytes).max(1);
-        (0..count).try_for_each(|i| self.give(i % places * bytes, bytes))?;
-        let end = self.stream.mark()?;
-        self.count_late(&start);
+        let queued = self.stream.queue(|_| (0..count).try_for_each(|i| self.give(i % places * bytes, bytes)))?;
+        self.lateness.count(queued.late);
         meanwhile();
-        Ok(Timed { us: end.us_since(&start)?, busy_us: end.us_since(&zero)? })
-    }
-
-    fn count_late(&self, start: &Event) {
-        let (all, late) = self.passes.get();
-        self.passes.set((all + 1, late + u32::from(start.is_reached())));
+        Ok(Timed { us: queued.us()?, busy_us: queued.end.us_since(&zero)? })
     }
 
     /// Whether calls of the host were part of more than a tenth of what was timed since this was asked last.
     pub(super) fn was_late(&self) -> bool {
-        let (all, late) = self.passes.take();
-        late * 10 > all
+        self.lateness.take()
     }
 
     /// Compares the first `bytes` of what arrived with what was sent, computed anew.

@@ -160,6 +160,7 @@ impl Figure {
     }
 
     /// The time for `work` at this rate, which says how much of it a µs does and is never more than `peak`.
+    #[must_use]
     pub fn time(&self, (id, label): (&str, &str), work: f64, peak: Option<f64>, method: String) -> Self {
         let us = |rate: f64| work / rate;
         Self {

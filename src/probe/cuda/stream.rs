@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "the driver takes addresses; what keeps them valid is in here")]
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUevent_flags;
@@ -16,6 +17,43 @@ pub(in crate::probe) struct Stream(Arc<CudaStream>);
 
 /// A place in a stream, with the time at which the device came to it.
 pub(in crate::probe) struct Event(CudaEvent);
+
+/// Work that was given to a device which was still busy with what came before.
+pub(in crate::probe) struct Queued {
+    start: Event,
+    /// Where it ends.
+    pub(in crate::probe) end: Event,
+    /// Whether the device came to it before all of it was there: the host's calls are part of its time then.
+    pub(in crate::probe) late: bool,
+}
+
+/// How often the host was too slow to give work in time.
+#[derive(Default)]
+pub(in crate::probe) struct Lateness(Cell<(u32, u32)>);
+
+impl Lateness {
+    /// Counts a pass.
+    pub(in crate::probe) fn count(&self, late: bool) {
+        let (all, those) = self.0.get();
+        self.0.set((all + 1, those + u32::from(late)));
+    }
+
+    /// Whether more than a tenth of the passes was late since this was asked last.
+    pub(in crate::probe) fn take(&self) -> bool {
+        let (all, those) = self.0.take();
+        those * 10 > all
+    }
+}
+
+impl Queued {
+    /// Waits for it and says how long the device took, µs.
+    ///
+    /// # Errors
+    /// What went wrong on the device.
+    pub(in crate::probe) fn us(&self) -> Result<f64, Failure> {
+        self.end.us_since(&self.start)
+    }
+}
 
 impl Stream {
     pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self, Failure> {
@@ -59,6 +97,18 @@ impl Stream {
         let start = self.mark()?;
         work(self)?;
         self.mark()?.us_since(&start)
+    }
+
+    /// Gives `work` to the stream behind what keeps the device busy, and does not wait for it.
+    ///
+    /// # Errors
+    /// Those of `work`, or the driver's.
+    pub(in crate::probe) fn queue(&self, work: impl FnOnce(&Self) -> Result<(), Failure>) -> Result<Queued, Failure> {
+        let start = self.mark()?;
+        work(self)?;
+        let end = self.mark()?;
+        let late = start.is_reached();
+        Ok(Queued { start, end, late })
     }
 
     /// Sets every byte of a buffer, in pieces that others get in between.
@@ -136,7 +186,7 @@ impl Event {
     }
 
     /// Whether the device has come to this place.
-    pub(in crate::probe) fn is_reached(&self) -> bool {
+    fn is_reached(&self) -> bool {
         self.0.is_complete()
     }
 }

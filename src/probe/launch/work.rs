@@ -143,12 +143,9 @@ impl Timer {
     fn once_held(&self, work: &Work<'_>, n: u32, hold_us: f64) -> Result<(Option<f64>, f64), Failure> {
         self.stream.finish()?;
         self.stream.launch(&self.hold, Grid::new(1, 1), &[Arg::U64((hold_us * 1e3) as u64)])?;
-        let start = self.stream.mark()?;
-        work.give(&self.stream, n)?;
-        let end = self.stream.mark()?;
-        let late = start.is_reached();
-        let us = end.us_since(&start)?;
-        Ok(((!late).then_some(us), us + hold_us))
+        let queued = self.stream.queue(|stream| work.give(stream, n))?;
+        let us = queued.us()?;
+        Ok(((!queued.late).then_some(us), us + hold_us))
     }
 }
 

@@ -3,10 +3,8 @@
 //! It must not know what the times mean. Invariants: no copy and no kernel takes more than 5 ms; what is copied is random,
 //! and where it goes is poisoned before, so that it can be checked.
 
-use std::cell::Cell;
-
 use crate::probe::Failure;
-use crate::probe::cuda::{Arg, Buffer, Gpu, Grid, Kernel, Module, RandomData, random};
+use crate::probe::cuda::{Arg, Buffer, Gpu, Grid, Kernel, Lateness, Module, RandomData, random};
 
 const KERNELS: &str = include_str!("../../../assets/kernels/p2p.ptx");
 /// What a place holds that nothing was copied to.
@@ -33,8 +31,8 @@ pub(super) struct Bench<'a> {
     pub(super) units: Vec<Unit>,
     /// Size of a block, bytes.
     pub(super) bytes: u64,
-    /// Passes of small copies, and those in which the host was too slow.
-    passes: Cell<(u32, u32)>,
+    /// Of small copies.
+    lateness: Lateness,
 }
 
 /// What belongs to one GPU.
@@ -79,7 +77,7 @@ impl Copies {
 impl<'a> Bench<'a> {
     pub(super) fn new(gpus: &'a [Gpu], bytes: u64) -> Result<Self, Failure> {
         let units = gpus.iter().map(|gpu| Unit::new(gpu, bytes)).collect::<Result<Vec<_>, _>>()?;
-        let bench = Self { gpus, units, bytes, passes: Cell::default() };
+        let bench = Self { gpus, units, bytes, lateness: Lateness::default() };
         for (place, (gpu, unit)) in gpus.iter().zip(&bench.units).enumerate() {
             unit.random.fill_words(&gpu.stream, &unit.out, seed(place))?;
             gpu.finish()?;
@@ -186,19 +184,17 @@ impl<'a> Bench<'a> {
         let (source, target) = (&self.units[from].out, &self.units[to].inbox);
         let stream = &self.gpus[from].stream;
         self.give_chase(from, from, self.units[from].delay)?;
-        let start = stream.mark()?;
-        (0..SMALL_COPIES).try_for_each(|_| stream.copy_across((target, SMALL_AT), (source, SMALL_AT), 4))?;
-        let end = stream.mark()?;
-        let (all, late) = self.passes.get();
-        self.passes.set((all + 1, late + u32::from(start.is_reached())));
-        let us = end.us_since(&start)?;
+        let queued = stream.queue(|stream| {
+            (0..SMALL_COPIES).try_for_each(|_| stream.copy_across((target, SMALL_AT), (source, SMALL_AT), 4))
+        })?;
+        self.lateness.count(queued.late);
+        let us = queued.us()?;
         Ok((us / f64::from(SMALL_COPIES), us + DELAY_US))
     }
 
     /// Whether calls of the host were part of more than a tenth of the small copies since this was asked last.
     pub(super) fn was_late(&self) -> bool {
-        let (all, late) = self.passes.take();
-        late * 10 > all
+        self.lateness.take()
     }
 
     /// Fills what is sent with whole numbers as floats, and poisons where the sum goes.
