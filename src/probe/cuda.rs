@@ -200,6 +200,11 @@ impl Gpu {
     }
 }
 
+/// Makes a context the one that the calls which follow are about.
+fn choose(context: &CudaContext) -> Result<(), Failure> {
+    context.bind_to_thread().map_err(failed("choosing the GPU"))
+}
+
 /// The words for a call that did not work.
 fn failed(what: &'static str) -> impl Fn(DriverError) -> Failure {
     move |error| Failure::Failed(format!("{what} did not work: {}", words(error)))

@@ -15,7 +15,7 @@ use cudarc::cublaslt::sys::{
     cublasLtMatmulPreferenceAttributes_t as Preference, cudaDataType_t as Type,
 };
 
-use super::{Buffer, Failure, Gpu, Library, Stream, Wanted, failed};
+use super::{Buffer, Failure, Gpu, Library, Stream, Wanted, choose};
 
 const WANTED: Wanted = Wanted {
     name: "cuBLASLt",
@@ -179,7 +179,7 @@ impl BlasLt {
     /// # Errors
     /// That it is not on this machine, or will not do, and why.
     pub(in crate::probe) fn open(gpu: &Gpu) -> Result<Self, Failure> {
-        gpu.context.bind_to_thread().map_err(failed("choosing the GPU"))?;
+        choose(&gpu.context)?;
         let inner = Library::find(WANTED, |library| {
             let mut inner = Inner { api: Api::of(&library)?, handle: null_mut(), library };
             // SAFETY: a context is current; the handle is written where it points.
@@ -300,12 +300,12 @@ impl Products {
         c: &Buffer,
     ) -> Result<(), Failure> {
         for (buffer, bytes) in [(a, self.bytes.0), (b, self.bytes.0), (c, self.bytes.1)] {
-            buffer.has(0, bytes)?;
+            buffer.at(0, bytes)?;
         }
         let Some(algorithm) = self.algorithms.get(algorithm) else {
             return Err(Failure::Failed("there is no such algorithm".to_owned()));
         };
-        stream.raw().context().bind_to_thread().map_err(failed("choosing the GPU"))?;
+        choose(stream.raw().context())?;
         let (one, zero) = (1.0_f32, 0.0_f32);
         let at = |buffer: &Buffer| buffer.address() as *mut c_void;
         // SAFETY: descriptors and algorithm are of this library, handle and shape; each buffer is as large as its layout

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::{CudaContext, result, sys};
 
-use super::{Failure, Gpu, failed};
+use super::{Failure, Gpu, choose, failed};
 
 /// Device memory.
 pub(in crate::probe) struct Buffer {
@@ -33,7 +33,7 @@ impl Gpu {
                 mib(room)
             )));
         }
-        self.context.bind_to_thread().map_err(failed("choosing the GPU"))?;
+        choose(&self.context)?;
         // SAFETY: a context is current. Memory of a pool would stay with the process when it is freed.
         match unsafe { result::malloc_sync(usize::try_from(bytes).unwrap_or(usize::MAX)) } {
             Ok(address) => {
@@ -68,11 +68,11 @@ impl Buffer {
     /// # Errors
     /// When the range is not within the buffer, or what went wrong on the device before.
     pub(in crate::probe) fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Failure> {
-        self.has(at, into.len() as u64)?;
+        let from = self.at(at, into.len() as u64)?;
         self.context.synchronize().map_err(failed("waiting for the GPU"))?;
-        self.context.bind_to_thread().map_err(failed("choosing the GPU"))?;
+        choose(&self.context)?;
         // SAFETY: the range is within the buffer; the call returns when the copy is done.
-        unsafe { result::memcpy_dtoh_sync(into, self.address + at) }.map_err(failed("copying to the host"))
+        unsafe { result::memcpy_dtoh_sync(into, from) }.map_err(failed("copying to the host"))
     }
 
     /// Copies `from` to the device at `at`, and waits for it.
@@ -80,11 +80,11 @@ impl Buffer {
     /// # Errors
     /// As for [`Self::read`].
     pub(in crate::probe) fn write(&self, at: u64, from: &[u8]) -> Result<(), Failure> {
-        self.has(at, from.len() as u64)?;
+        let to = self.at(at, from.len() as u64)?;
         self.context.synchronize().map_err(failed("waiting for the GPU"))?;
-        self.context.bind_to_thread().map_err(failed("choosing the GPU"))?;
+        choose(&self.context)?;
         // SAFETY: the range is within the buffer; the call returns when `from` was read.
-        unsafe { result::memcpy_htod_sync(self.address + at, from) }.map_err(failed("copying to the GPU"))
+        unsafe { result::memcpy_htod_sync(to, from) }.map_err(failed("copying to the GPU"))
     }
 
     /// The unsigned 64-bit word at `at`.
@@ -97,9 +97,14 @@ impl Buffer {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    pub(super) fn has(&self, at: u64, bytes: u64) -> Result<(), Failure> {
+    /// The address of `bytes` at `at`.
+    ///
+    /// # Errors
+    /// When they are not within the buffer.
+    pub(super) fn at(&self, at: u64, bytes: u64) -> Result<u64, Failure> {
         let end = at.checked_add(bytes).filter(|end| *end <= self.bytes);
-        end.map(drop).ok_or_else(|| Failure::Failed("the probe reaches beyond its device memory".to_owned()))
+        let outside = || Failure::Failed("the probe reaches beyond its device memory".to_owned());
+        end.map(|_| self.address + at).ok_or_else(outside)
     }
 }
 
@@ -132,7 +137,7 @@ impl Gpu {
     /// The driver's.
     pub(in crate::probe) fn pinned(&self, bytes: u64) -> Result<HostBuffer, Failure> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        self.context.bind_to_thread().map_err(failed("choosing the GPU"))?;
+        choose(&self.context)?;
         // SAFETY: a context is current; the memory is filled before anybody reads it. Cached by the CPU, as a server's is.
         let start: *mut c_void = unsafe { result::malloc_host(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }
             .map_err(failed("taking page-locked host memory"))?;
@@ -152,9 +157,16 @@ impl Gpu {
 }
 
 impl HostBuffer {
-    /// Its address.
-    pub(super) const fn address(&self) -> *mut u8 {
-        self.start
+    /// The address of `bytes` at `at`.
+    ///
+    /// # Errors
+    /// When they are not within the buffer.
+    pub(super) fn at(&self, at: u64, bytes: u64) -> Result<*mut u8, Failure> {
+        let within = at.checked_add(bytes).is_some_and(|end| end <= self.bytes());
+        let at = usize::try_from(at).ok().filter(|_| within);
+        let at = at.ok_or_else(|| Failure::Failed("the probe reaches beyond its host memory".to_owned()))?;
+        // SAFETY: within the block.
+        Ok(unsafe { self.start.add(at) })
     }
 
     /// Its size, bytes.

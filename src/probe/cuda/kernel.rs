@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaFunction, CudaModule, result, sys};
 use cudarc::nvrtc::Ptx;
 
-use super::{Buffer, Failure, Gpu, Stream, failed, words};
+use super::{Buffer, Failure, Gpu, Stream, choose, failed, words};
 
 /// Loaded kernels.
 pub(in crate::probe) struct Module(Arc<CudaModule>);
@@ -128,7 +128,7 @@ impl Stream {
             *place = arg.place();
         }
         let stream = self.raw();
-        stream.context().bind_to_thread().map_err(failed("choosing the GPU"))?;
+        choose(stream.context())?;
         let (function, stream) = (kernel.0.cu_function(), stream.cu_stream());
         let (blocks, threads) = ((grid.blocks.0, grid.blocks.1, 1), (grid.threads, 1, 1));
         for _ in 0..n {

@@ -127,8 +127,8 @@ impl Group<'_> {
     pub(in crate::probe) fn sum(&self, places: &[Place<'_>], n: u64) -> Result<(), Failure> {
         let bytes = n.saturating_mul(4);
         for place in places {
-            place.from.has(0, bytes)?;
-            place.to.has(0, bytes)?;
+            place.from.at(0, bytes)?;
+            place.to.at(0, bytes)?;
         }
         if places.len() != self.comms.len() {
             return Err(Failure::Failed("a sum needs a place on each GPU".to_owned()));

@@ -2,12 +2,10 @@
 
 #![expect(unsafe_code, reason = "the driver takes addresses; what keeps them valid is in here")]
 
-use std::sync::Arc;
-
 use cudarc::driver::sys::CUdevice_P2PAttribute as Attribute;
 use cudarc::driver::{DriverError, sys};
 
-use super::{Buffer, Failure, Gpu, Stream, failed, words};
+use super::{Buffer, Failure, Gpu, Stream, choose, failed, words};
 
 /// What the driver says of one GPU's way to the memory of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,12 +69,10 @@ impl Stream {
         (from, from_at): (&Buffer, u64),
         bytes: u64,
     ) -> Result<(), Failure> {
-        to.has(to_at, bytes)?;
-        from.has(from_at, bytes)?;
-        self.raw().context().bind_to_thread().map_err(failed("choosing the GPU"))?;
+        let (to, to_context) = (to.at(to_at, bytes)?, to.context());
+        let (from, from_context) = (from.at(from_at, bytes)?, from.context());
+        choose(self.raw().context())?;
         let n = usize::try_from(bytes).unwrap_or(0);
-        let (to, to_context) = (to.address() + to_at, Arc::clone(to.context()));
-        let (from, from_context) = (from.address() + from_at, Arc::clone(from.context()));
         // SAFETY: within both blocks, which are device memory of the contexts that are named: no memory of the host can be
         // hit, even by a copy that is late.
         let done = unsafe {

@@ -70,7 +70,7 @@ impl RandomData {
         seed: u64,
         count: &Buffer,
     ) -> Result<u64, Failure> {
-        of.has(0, bytes)?;
+        of.at(0, bytes)?;
         stream.fill(count, 0)?;
         self.each(stream, &self.wrong, of, bytes, seed, Some(count.into()))?;
         count.word(0)

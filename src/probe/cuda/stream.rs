@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
 
 use super::random::pieces;
-use super::{Buffer, Failure, HostBuffer, failed};
+use super::{Buffer, Failure, HostBuffer, choose, failed};
 
 /// Work that is done in the order it was given.
 #[derive(Clone)]
@@ -116,7 +116,7 @@ impl Stream {
     /// # Errors
     /// The driver's.
     pub(in crate::probe) fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), Failure> {
-        self.0.context().bind_to_thread().map_err(failed("choosing the GPU"))?;
+        choose(self.0.context())?;
         pieces(buffer.bytes()).try_for_each(|(at, bytes)| {
             let bytes = usize::try_from(bytes).unwrap_or(0);
             // SAFETY: within a buffer that lives until the stream is done with it (see its `Drop`).
@@ -135,15 +135,11 @@ impl Stream {
         (from, from_at): (&HostBuffer, u64),
         bytes: u64,
     ) -> Result<(), Failure> {
-        to.has(to_at, bytes)?;
-        has(from, from_at, bytes)?;
-        self.0.context().bind_to_thread().map_err(failed("choosing the GPU"))?;
-        let (n, at) = (usize::try_from(bytes).unwrap_or(0), usize::try_from(from_at).unwrap_or(0));
+        let (to, from) = (to.at(to_at, bytes)?, from.at(from_at, bytes)?);
+        choose(self.0.context())?;
+        let n = usize::try_from(bytes).unwrap_or(0);
         // SAFETY: within both, which live until the stream is done with them.
-        let done = unsafe {
-            let start = from.address().add(at).cast_const();
-            sys::cuMemcpyHtoDAsync_v2(to.address() + to_at, start.cast(), n, self.0.cu_stream())
-        };
+        let done = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast_const().cast(), n, self.0.cu_stream()) };
         done.result().map_err(failed("copying to the GPU"))
     }
 
@@ -157,22 +153,13 @@ impl Stream {
         (from, from_at): (&Buffer, u64),
         bytes: u64,
     ) -> Result<(), Failure> {
-        from.has(from_at, bytes)?;
-        has(to, to_at, bytes)?;
-        self.0.context().bind_to_thread().map_err(failed("choosing the GPU"))?;
-        let (n, at) = (usize::try_from(bytes).unwrap_or(0), usize::try_from(to_at).unwrap_or(0));
+        let (to, from) = (to.at(to_at, bytes)?, from.at(from_at, bytes)?);
+        choose(self.0.context())?;
+        let n = usize::try_from(bytes).unwrap_or(0);
         // SAFETY: within both, which live until the stream is done with them.
-        let done = unsafe {
-            let start = to.address().add(at);
-            sys::cuMemcpyDtoHAsync_v2(start.cast(), from.address() + from_at, n, self.0.cu_stream())
-        };
+        let done = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, n, self.0.cu_stream()) };
         done.result().map_err(failed("copying to the host"))
     }
-}
-
-fn has(host: &HostBuffer, at: u64, bytes: u64) -> Result<(), Failure> {
-    let end = at.checked_add(bytes).filter(|end| *end <= host.bytes());
-    end.map(drop).ok_or_else(|| Failure::Failed("the probe reaches beyond its host memory".to_owned()))
 }
 
 impl Event {

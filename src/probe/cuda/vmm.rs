@@ -11,7 +11,7 @@ use cudarc::driver::sys::{
 };
 use cudarc::driver::{result, sys};
 
-use super::{Failure, Gpu, failed};
+use super::{Failure, Gpu, choose, failed};
 
 /// Blocks that were taken at once and given back.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,7 +56,7 @@ impl Gpu {
         if bytes > self.room() {
             return Err(Failure::Failed("the probe asks for more device memory than it may take".to_owned()));
         }
-        self.context.bind_to_thread().map_err(failed("choosing the GPU"))?;
+        choose(&self.context)?;
         let (mut handle, properties) = (0, self.properties());
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         // SAFETY: both addresses are those of values that outlive the call.
@@ -81,7 +81,7 @@ impl Gpu {
         if worst > self.room() {
             return Err(Failure::Failed("the probe asks for more device memory than it may take".to_owned()));
         }
-        self.context.bind_to_thread().map_err(failed("choosing the GPU"))?;
+        choose(&self.context)?;
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
         let free = || self.memory().map(|(free, _)| i64::try_from(free).unwrap_or(i64::MAX));
         let mut blocks = Vec::with_capacity(n);
