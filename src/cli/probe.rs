@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, Subcommand, value_parser};
 
-use crate::model::text::clean;
+use crate::model::text::{capital, clean};
 use crate::model::{Clock, SystemClock};
 use crate::probe::board::Last;
 use crate::probe::files::Files;
@@ -72,14 +72,8 @@ fn run_name(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).value_name("RUN|FILE").required(true).help(help)
 }
 
-/// With a capital letter at its start.
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
-}
-
 fn own(param: &Param) -> Arg {
-    let help = format!("{} [default: {}]", sentence(param.help), param.default());
+    let help = format!("{} [default: {}]", capital(param.help), param.default());
     let arg = Arg::new(param.name).long(param.name).help(help).help_heading(OF_PROBE);
     match param.kind {
         Kind::Number { .. } | Kind::Count { .. } => {

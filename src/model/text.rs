@@ -95,9 +95,20 @@ fn pass_string(rest: &mut Chars<'_>) {
     *rest = ahead;
 }
 
+/// With a capital letter at its start.
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_capital_letter_is_at_the_start_only() {
+        assert_eq!([capital("triad of 4 MiB"), capital("élan"), capital("")], ["Triad of 4 MiB", "Élan", ""]);
+    }
 
     #[test]
     fn escape_sequences_go_as_a_whole() {

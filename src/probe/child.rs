@@ -282,7 +282,7 @@ fn how(status: &io::Result<ExitStatus>, stderr: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::{Params, Target};
+    use crate::probe::protocol::tests::request;
 
     #[test]
     fn the_last_line_that_tells_something_is_the_reason() {
@@ -297,16 +297,7 @@ mod tests {
 
     #[test]
     fn multicast_of_nvlink_switches_stays_off_unless_somebody_set_it() {
-        let request = Request {
-            run: "r".to_owned(),
-            probe: "p2p".to_owned(),
-            target: Target::default(),
-            params: Params::default(),
-            duty_pct: 100,
-            most_bytes: 0,
-            most_ms: 0,
-            parent: 0,
-        };
+        let request = request("p2p");
         let command = command(Path::new("warptop"), &request);
         let given = command.get_envs().find(|(name, _)| *name == NVLS).and_then(|(_, value)| value);
         let right = std::env::var_os(NVLS).is_none().then_some(std::ffi::OsStr::new("0"));

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::{CudaContext, DriverError, sys};
 
-use super::{Failure, GpuName, Link};
+use super::{Failure, GpuName, Link, MIB};
 use crate::model::text;
 
 pub(super) use blaslt::{BlasLt, Products, Types, WORKSPACE};
@@ -194,7 +194,7 @@ impl Gpu {
     /// The driver's.
     pub(super) fn facts(&self) -> Result<BTreeMap<String, String>, Failure> {
         let (major, minor) = self.capability()?;
-        let l2 = self.l2_bytes()? as f64 / 1_048_576.0;
+        let l2 = self.l2_bytes()? as f64 / MIB;
         let text = format!("compute capability {major}.{minor}, {} SMs, {l2:.0} MiB of L2", self.sms()?);
         Ok(BTreeMap::from([(format!("GPU {}", self.name.index), text)]))
     }

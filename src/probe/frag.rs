@@ -9,7 +9,7 @@ mod search;
 use super::cuda::Gpu;
 use super::guard;
 use super::plan::Plan;
-use super::{Better, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
+use super::{Better, Cost, Failure, Figure, Kind, Link, MIB, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
 use search::{Found, search};
 
 pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
@@ -33,7 +33,6 @@ const SPEC: ProbeSpec = ProbeSpec {
 };
 
 const KIB: f64 = 1024.0;
-const MIB: f64 = 1_048_576.0;
 const GIB: f64 = 1_073_741_824.0;
 /// One block has to have so much of what may be asked for, %; the rest is tables and rounding.
 const WHOLE_PCT: f64 = 98.0;

@@ -9,9 +9,10 @@ mod shape;
 use super::cuda::{Arg, Buffer, Gpu, Kernel, Module, random, with_context};
 use super::plan::{Plan, Series};
 use super::{
-    Better, Check, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target,
+    Better, Check, Cost, Failure, Figure, Kind, Link, MIB, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target,
     reference,
 };
+use crate::model::text::capital;
 use shape::{Pass, Shape};
 
 pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
@@ -40,7 +41,6 @@ const SPEC: ProbeSpec = ProbeSpec {
     hidden: false,
 };
 
-const MIB: f64 = 1_048_576.0;
 /// Working sets beside the whole, MiB: below and above the L2 of what is sold today (6 to 126 MiB).
 const WORKING_SETS: [u64; 6] = [4, 16, 32, 64, 128, 256];
 const KERNELS: &str = include_str!("../../assets/kernels/hbm.ptx");
@@ -317,11 +317,6 @@ impl<'a> Bench<'a> {
 /// Word `i` as the kernel `fill_doubles` writes it: a number from [1, 2).
 fn double(i: u64, seed: u64) -> f64 {
     f64::from_bits((random(i, seed) >> 12) | 0x3ff0_0000_0000_0000)
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
 #[cfg(test)]

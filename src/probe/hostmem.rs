@@ -12,7 +12,7 @@ mod streams;
 
 use super::plan::Plan;
 use super::topology::{self, Node, Topology};
-use super::{Better, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
+use super::{Better, Cost, Failure, Figure, Kind, Link, MIB, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
 use streams::{Kernel, Streams};
 
 pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
@@ -47,7 +47,6 @@ const SPEC: ProbeSpec = ProbeSpec {
     hidden: false,
 };
 
-const MIB: f64 = 1_048_576.0;
 /// Passes of every kernel that do not count, before the first that does.
 const SETTLING: usize = 3;
 
@@ -195,6 +194,7 @@ mod tests {
 
     use super::*;
     use crate::model::SystemClock;
+    use crate::probe::protocol::tests::request;
     use crate::probe::protocol::{Message, Request};
 
     /// What a probe says, kept.
@@ -215,16 +215,7 @@ mod tests {
         let mut params = Params::of(&SPEC);
         params.put("mib", super::super::Value::Number(16.0));
         params.put("seconds", super::super::Value::Number(0.05));
-        let request = Request {
-            run: "r".to_owned(),
-            probe: "hostmem".to_owned(),
-            target: Target::default(),
-            params: params.clone(),
-            duty_pct: 100,
-            most_bytes: 0,
-            most_ms: 60_000,
-            parent: 0,
-        };
+        let request = Request { params: params.clone(), ..request("hostmem") };
         let stop = Arc::new(AtomicBool::new(stop));
         (Link::new(request, Arc::new(SystemClock::start()), stop, Box::new(said.clone())), params)
     }

@@ -14,7 +14,7 @@ use super::cuda::{Gpu, with_context};
 use super::lane::{Lane, Way};
 use super::place::Place;
 use super::plan::{Plan, Series};
-use super::{Better, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
+use super::{Better, Cost, Failure, Figure, Kind, Link, MIB, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
 use model::Model;
 
 pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
@@ -44,7 +44,6 @@ const SPEC: ProbeSpec = ProbeSpec {
     hidden: false,
 };
 
-const MIB: f64 = 1_048_576.0;
 /// What the model is made from, bytes.
 const CALIBRATION: [u64; 6] = [4 << 10, 64 << 10, 512 << 10, 4 << 20, 64 << 20, 256 << 20];
 /// What it predicts.

@@ -253,8 +253,8 @@ mod tests {
 
     use super::*;
     use crate::model::Time;
-    use crate::probe::Params;
     use crate::probe::protocol::Intake;
+    use crate::probe::protocol::tests::request;
 
     #[derive(Default)]
     struct Hands(AtomicU64);
@@ -286,16 +286,7 @@ mod tests {
         // 240 µs: as long as 200 000 loads of the first level of cache take. And some faster ones.
         for every_us in [10_000, 1_000, 240, 20] {
             let (hands, said) = (Arc::new(Hands::default()), Said::default());
-            let request = Request {
-                run: "r".to_owned(),
-                probe: "hostmem".to_owned(),
-                target: Target::default(),
-                params: Params::default(),
-                duty_pct: 100,
-                most_bytes: 0,
-                most_ms: 60_000,
-                parent: 0,
-            };
+            let request = request("hostmem");
             let clock: Arc<dyn Clock> = hands.clone();
             let mut link = Link::new(request, clock, Arc::default(), Box::new(said.clone()));
             link.say(&Message::Hello { version: VERSION, run: "r".to_owned() }).unwrap();

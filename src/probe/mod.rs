@@ -74,6 +74,9 @@ pub use spec::{Cost, GpuName, Kind, Needs, Param, Params, ProbeSpec, Target, Val
 
 use crate::model::Time;
 
+/// A MiB, bytes.
+const MIB: f64 = 1_048_576.0;
+
 /// A probe: what it is, and what its process does.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {

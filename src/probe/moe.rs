@@ -10,7 +10,7 @@ mod host;
 use super::cuda::{Arg, Buffer, Gpu, Graph, Grid, Kernel, Module, Stream, with_context};
 use super::plan::{Plan, Series};
 use super::{
-    Better, Check, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target,
+    Better, Check, Cost, Failure, Figure, Kind, Link, MIB, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target,
 };
 use host::{Layer, Routing, logits, route};
 
@@ -121,7 +121,7 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
             LAYER_SHAPE.0,
             LAYER.hidden,
             LAYER.ffn,
-            LAYER.expert_bytes() as f64 / 1_048_576.0,
+            LAYER.expert_bytes() as f64 / MIB,
             LAYER_SHAPE.1
         ),
     );

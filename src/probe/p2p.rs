@@ -16,7 +16,7 @@ use std::path::Path;
 use super::cuda::{Gpu, with_context};
 use super::plan::{Plan, Series};
 use super::{
-    Better, Check, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target,
+    Better, Check, Cost, Failure, Figure, Kind, Link, MIB, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target,
 };
 use crate::model::gpu_specs;
 use bench::{Bench, Copies};
@@ -56,7 +56,6 @@ const SPEC: ProbeSpec = ProbeSpec {
     hidden: false,
 };
 
-const MIB: f64 = 1_048_576.0;
 /// Device memory that NCCL takes for itself on each GPU, bytes: buffers of its channels, and its kernels.
 const NCCL_BYTES: u64 = 1 << 30;
 /// Chains of loads take this long, µs.

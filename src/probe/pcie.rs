@@ -12,7 +12,7 @@ use super::pci::{self, Link as PciLink};
 use super::place::Place;
 use super::plan::{Plan, Series};
 use super::topology::Bound;
-use super::{Better, Cost, Failure, Figure, Kind, Link, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
+use super::{Better, Cost, Failure, Figure, Kind, Link, MIB, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
 
 pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
 
@@ -41,7 +41,6 @@ const SPEC: ProbeSpec = ProbeSpec {
     hidden: false,
 };
 
-const MIB: f64 = 1_048_576.0;
 /// Copies between two events: each from a place of its own.
 const LAP: u64 = 4;
 /// Small copies, bytes.

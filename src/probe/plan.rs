@@ -88,20 +88,11 @@ mod tests {
     use super::*;
     use crate::model::SystemClock;
     use crate::probe::protocol::Request;
-    use crate::probe::{Params, Target};
+    use crate::probe::protocol::tests::request;
 
     #[test]
     fn every_pass_is_rested_after_and_the_first_does_not_count() {
-        let request = Request {
-            run: String::new(),
-            probe: String::new(),
-            target: Target::default(),
-            params: Params::default(),
-            duty_pct: 50,
-            most_bytes: 0,
-            most_ms: 0,
-            parent: 0,
-        };
+        let request = Request { duty_pct: 50, ..request("hbm") };
         let mut link = Link::new(request, Arc::new(SystemClock::start()), Arc::default(), Box::new(std::io::sink()));
         let (mut plan, mut passes) = (Plan::new(1, 0.0), 0.0);
         let began = link.micros();

@@ -358,8 +358,22 @@ fn safe(mut message: Message) -> Message {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// A request that no test minds the words of.
+    pub(in crate::probe) fn request(probe: &str) -> Request {
+        Request {
+            run: "r".to_owned(),
+            probe: probe.to_owned(),
+            target: Target::default(),
+            params: Params::default(),
+            duty_pct: 100,
+            most_bytes: 0,
+            most_ms: 60_000,
+            parent: 0,
+        }
+    }
 
     fn hello() -> String {
         line(&Message::Hello { version: VERSION, run: "r1".to_owned() })

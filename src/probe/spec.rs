@@ -8,6 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::MIB;
+
 /// What a probe runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
@@ -111,7 +113,6 @@ impl Cost {
 impl fmt::Display for Cost {
     /// "about 12 s, 512 MiB of device memory, up to 700 W. It disturbs …"
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MIB: f64 = 1_048_576.0;
         let seconds = self.seconds.max(1.0);
         if seconds < 120.0 {
             write!(f, "about {seconds:.0} s")?;

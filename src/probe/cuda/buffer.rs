@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::{CudaContext, result, sys};
 
-use super::{Failure, Gpu, choose, failed};
+use super::{Failure, Gpu, MIB, choose, failed};
 
 /// Device memory.
 pub(in crate::probe) struct Buffer {
@@ -26,7 +26,7 @@ impl Gpu {
     pub(in crate::probe) fn buffer(&self, bytes: u64) -> Result<Buffer, Failure> {
         let taken = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(bytes));
         if let Err(room) = taken {
-            let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
+            let mib = |bytes: u64| bytes as f64 / MIB;
             return Err(Failure::Failed(format!(
                 "the probe wants {:.0} MiB of device memory and may take {:.0} more",
                 mib(bytes),

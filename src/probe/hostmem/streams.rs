@@ -310,8 +310,7 @@ mod tests {
 
     use super::*;
     use crate::model::{SystemClock, Time};
-    use crate::probe::protocol::Request;
-    use crate::probe::{Params, Target};
+    use crate::probe::protocol::tests::request;
 
     /// The thread that waits for the others always comes late to it.
     struct Slow {
@@ -332,16 +331,7 @@ mod tests {
     }
 
     fn link(clock: Arc<dyn Clock>) -> Link {
-        let request = Request {
-            run: "r".to_owned(),
-            probe: "hostmem".to_owned(),
-            target: Target::default(),
-            params: Params::default(),
-            duty_pct: 100,
-            most_bytes: 0,
-            most_ms: 60_000,
-            parent: 0,
-        };
+        let request = request("hostmem");
         Link::new(request, clock, Arc::default(), Box::new(std::io::sink()))
     }
 
