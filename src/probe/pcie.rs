@@ -297,12 +297,13 @@ impl Bench<'_> {
             self.outcome.promised.insert(id.to_owned(), slowest.gb_per_s());
         }
         self.outcome.promised.insert("both".to_owned(), slowest.gb_per_s() * 2.0);
-        let generation = slowest.generation().unwrap_or(0) as f64;
+        let generation = slowest.generation().map(|generation| generation as f64);
         for (id, label, unit, value) in [
             ("link_generation", "PCIe generation under load", "gen", generation),
-            ("link_lanes", "PCIe width under load", "lanes", f64::from(slowest.lanes())),
+            ("link_lanes", "PCIe width under load", "lanes", Some(f64::from(slowest.lanes()))),
         ] {
-            self.outcome.figures.extend(Figure::median(id, label, unit, Better::Neither, &[value]));
+            let figure = value.and_then(|value| Figure::median(id, label, unit, Better::Neither, &[value]));
+            self.outcome.figures.extend(figure);
         }
         self.outcome.advice.extend(pci::advice(&links));
     }

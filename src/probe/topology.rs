@@ -80,14 +80,24 @@ impl Topology {
             facts.extend(text.map(|text| (name.to_owned(), text)));
         }
         for node in &self.nodes {
-            let text = format!("{} CPUs, {} MiB of last-level cache", node.cpus.len(), node.cache_bytes >> 20);
-            facts.push((format!("node {}", node.id), text));
+            facts.push((format!("node {}", node.id), node.words()));
         }
         facts
     }
 }
 
 impl Node {
+    /// What a report says of it.
+    fn words(&self) -> String {
+        // 0: the system does not tell, as in many virtual machines.
+        let cache = match self.cache_bytes {
+            0 => "size of the last-level cache not told".to_owned(),
+            bytes if bytes < 1 << 20 => format!("{} KiB of last-level cache", bytes >> 10),
+            bytes => format!("{} MiB of last-level cache", bytes >> 20),
+        };
+        format!("{} CPUs, {cache}", self.cpus.len())
+    }
+
     fn new(id: usize, cpus: Vec<usize>) -> Self {
         let levels = cpus.first().map_or([0; 3], |&cpu| caches_of(cpu));
         let last = levels.iter().rposition(|&bytes| bytes > 0).map_or(0, |place| place + 1);
@@ -207,6 +217,14 @@ mod tests {
             [parse_size("48K"), parse_size("260M"), parse_size("64"), parse_size("x")],
             [Some(48 << 10), Some(260 << 20), Some(64), None]
         );
+    }
+
+    #[test]
+    fn a_cache_of_unknown_size_is_none_of_0() {
+        let words = |cache_bytes| Node { id: 0, cpus: vec![0, 1], cache_bytes, levels: [0; 3] }.words();
+        assert_eq!(words(300 << 20), "2 CPUs, 300 MiB of last-level cache");
+        assert_eq!(words(512 << 10), "2 CPUs, 512 KiB of last-level cache");
+        assert_eq!(words(0), "2 CPUs, size of the last-level cache not told");
     }
 
     #[test]
