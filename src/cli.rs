@@ -27,13 +27,13 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::app::Exit;
 use crate::model::{Clock, SystemClock};
+use crate::net::access::{Access, AuthFile, TOKEN_VARIABLE, Token};
+use crate::net::tls::Authorities;
 use crate::probe::link;
 use crate::recording::{Output, RecordError};
 use crate::runtime::{self, Fault, Inputs, Program, Session, SnapshotError};
-use crate::sampler::access::{Access, AuthFile, TOKEN_VARIABLE, Token};
 use crate::sampler::engines::{Timing, wrong_url};
 use crate::sampler::replay::Input as Recorded;
-use crate::sampler::tls::Authorities;
 use crate::sampler::{GpuIds, Options};
 use crate::store::Retention;
 use crate::term::{self, caps, input};

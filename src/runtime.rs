@@ -228,7 +228,7 @@ impl<B: Backend> Program<B> {
     fn order(&self, order: Order) {
         let Some(probes) = &self.probes else { return };
         match order {
-            Order::Ask(place, gpu) => probes.ask(place, gpu, None, Manner::default()),
+            Order::Ask(place, aim) => probes.ask(place, aim, None, Manner::default()),
             Order::Yes => probes.answer(true),
             Order::No => probes.answer(false),
             Order::Force => probes.force(),

@@ -18,9 +18,9 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use support::{BODY, PATIENT, Server, Session, fact, http, latest, path, read_head, vllm};
 use warptop::model::{FactKey, Metric, SourceId, SourceState, Subject};
+use warptop::net::access::{Access, AuthFile, Token};
+use warptop::net::tls::Authorities;
 use warptop::sampler::Options;
-use warptop::sampler::access::{Access, AuthFile, Token};
-use warptop::sampler::tls::Authorities;
 use warptop::store::Data;
 
 const SECRET: &str = "hunter2-hunter2";

@@ -337,6 +337,7 @@ fn every_probe_has_its_row_and_its_section() {
             Needs::Host => "",
             Needs::Gpu => "a GPU ",
             Needs::Gpus(_) => "2 GPUs ",
+            Needs::Endpoint => "an engine ",
         };
         let row = doc.lines().find(|line| line.starts_with(&format!("| [`{0}`](#{0}) | `{1}` |", spec.id, spec.key)));
         let row = row.unwrap_or_else(|| panic!("docs/probes.md has no row of {} with its key", spec.id));

@@ -14,7 +14,7 @@ use warptop::app::{Event, Exit, Key, Origin};
 use warptop::model::{Batch, Clock, Metric, SourceId, SourceState, Subject, SystemClock};
 use warptop::probe::files::Files;
 use warptop::probe::report::{Ending, Report};
-use warptop::probe::{PROBES, Params, Value};
+use warptop::probe::{Aim, PROBES, Params, Value};
 use warptop::runtime::{Inputs, Manner, Probes, Program, Session, Setup};
 use warptop::sampler::Sink;
 use warptop::store::{Retention, Store, Window};
@@ -59,7 +59,7 @@ impl Rig {
         let mut params = Params::of(&PROBES[fake()].spec);
         params.put("mode", Value::Word(mode.to_owned()));
         params.put("seconds", Value::Number(seconds));
-        probes.ask(fake(), 0, Some(params), Manner::default());
+        probes.ask(fake(), Aim::default(), Some(params), Manner::default());
         let inputs =
             Inputs { clock: Arc::clone(&clock) as _, events: channel().1, suspend: || Ok(()), resume: || Ok(()) };
         let terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();

@@ -13,27 +13,45 @@ use syn::{Attribute, ExprMethodCall, ImplItemFn, ItemFn, ItemMod, ItemUse, Macro
 /// Modules from the lowest rank to the highest, and what each may import.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &[]),
+    ("net", &["model"]),
     ("store", &["model"]),
     ("engine", &["model"]),
-    ("probe", &["model"]),
-    ("derive", &["model", "store"]),
+    ("load", &["model", "net"]),
+    ("probe", &["model", "net", "load"]),
+    ("derive", &["model", "store", "load"]),
     ("signal", &["model", "store", "engine", "derive"]),
     ("recording", &["model"]),
-    ("sampler", &["model", "store", "engine", "recording"]),
-    ("app", &["model", "store", "probe", "derive", "signal"]),
-    ("ui", &["model", "store", "engine", "probe", "derive", "signal", "app"]),
+    ("sampler", &["model", "net", "store", "engine", "recording"]),
+    ("app", &["model", "store", "load", "probe", "derive", "signal"]),
+    ("ui", &["model", "store", "engine", "load", "probe", "derive", "signal", "app"]),
     ("export", &["model", "store", "engine", "derive", "signal", "app", "ui"]),
     ("term", &["model", "app", "ui"]),
     (
         "runtime",
-        &["model", "store", "probe", "derive", "signal", "recording", "sampler", "app", "ui", "export", "term"],
+        &[
+            "model",
+            "net",
+            "store",
+            "load",
+            "probe",
+            "derive",
+            "signal",
+            "recording",
+            "sampler",
+            "app",
+            "ui",
+            "export",
+            "term",
+        ],
     ),
     (
         "cli",
         &[
             "model",
+            "net",
             "store",
             "engine",
+            "load",
             "probe",
             "derive",
             "signal",
@@ -50,10 +68,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Crates with a reach of their own, and the modules that may name them.
 const CRATES: &[(&str, &[&str])] = &[
-    ("tokio", &["sampler", "runtime", "cli", "term"]),
+    ("tokio", &["load", "sampler", "runtime", "cli", "term"]),
     ("ratatui", &["ui", "term", "export", "runtime"]),
     ("crossterm", &["term", "runtime"]),
-    ("reqwest", &["sampler"]),
+    ("reqwest", &["net", "sampler"]),
     ("nvml_wrapper", &["sampler"]),
     ("nvml_wrapper_sys", &["sampler"]),
     ("procfs", &["sampler"]),
@@ -61,6 +79,12 @@ const CRATES: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
     ("cudarc", &["probe"]),
     ("libloading", &["probe"]),
+    ("hyper", &["load", "sampler"]),
+    ("hyper_util", &["load"]),
+    ("http_body_util", &["load"]),
+    ("tokio_rustls", &["load"]),
+    ("hdrhistogram", &["load"]),
+    ("fastrand", &["load"]),
 ];
 
 /// Calls into NVML or CUDA that set something and are allowed all the same: the name, where, and what it sets and for

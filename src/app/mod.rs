@@ -15,7 +15,7 @@ pub use view::View;
 
 use crate::derive::latency::summary::exposed;
 use crate::model::{Metric, Time};
-use crate::probe::{PROBES, listed};
+use crate::probe::{Aim, PROBES, listed};
 use crate::store::Data;
 
 /// Something that happened.
@@ -60,7 +60,7 @@ pub enum Effect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Run the one at this place of the table, on the GPU with this index if it needs one: it asks first.
-    Ask(usize, u8),
+    Ask(usize, Aim),
     /// Run the one that asks.
     Yes,
     /// Do not.
@@ -264,7 +264,7 @@ impl App {
             // What asks or runs is also what is looked at.
             self.view.probe = listed().position(|probe| probe.spec.key == c).unwrap_or(self.view.probe);
             self.view.report = None;
-            return Some(Effect::Probe(Order::Ask(place, self.view.gpu)));
+            return Some(Effect::Probe(Order::Ask(place, Aim { gpu: self.view.gpu, engine: self.view.engine })));
         }
         match Action::of(key)? {
             // A question is answered only where it can be read, its cost included.

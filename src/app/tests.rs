@@ -111,7 +111,7 @@ fn probes_are_told_only_from_their_pane_but_stopped_from_anywhere() {
     app.update(Event::Asking(true));
     assert_eq!(app.update(Event::Key(Key::Esc)), Some(Effect::Probe(Order::No)));
     let first = PROBES.iter().position(|probe| !probe.spec.hidden).unwrap();
-    assert_eq!(key(&mut app, PROBES[first].spec.key), Some(Effect::Probe(Order::Ask(first, 0))));
+    assert_eq!(key(&mut app, PROBES[first].spec.key), Some(Effect::Probe(Order::Ask(first, Aim::default()))));
     // The help hides the pane.
     key(&mut app, '?');
     assert_eq!((key(&mut app, 'y'), key(&mut app, 'x')), (None, Some(Effect::Probe(Order::Stop))));

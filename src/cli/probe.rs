@@ -18,7 +18,7 @@ use crate::probe::files::Files;
 use crate::probe::guard::duty_words;
 use crate::probe::page::{compare, page, utc};
 use crate::probe::report::{Ending, Level, Report};
-use crate::probe::{self, Kind, Needs, PROBES, Param, Params, Probe};
+use crate::probe::{self, Aim, Kind, Needs, PROBES, Param, Params, Probe};
 use crate::runtime::{Inputs, Prepared, Probes, Ran, Session, Step, Wanted};
 use crate::term::{caps, input};
 use crate::ui::text::wrap;
@@ -81,6 +81,11 @@ fn own(param: &Param) -> Arg {
             arg.value_name("N").allow_negative_numbers(true).value_parser(move |text: &str| param.parse(text))
         }
         Kind::Choice { of, .. } => arg.value_name("WORD").value_parser(PossibleValuesParser::new(of)),
+        Kind::Text { .. } => {
+            let param = *param;
+            arg.value_name("TEXT").value_parser(move |text: &str| param.parse(text))
+        }
+        Kind::Flag => arg.action(ArgAction::SetTrue).help(capital(param.help)),
     }
 }
 
@@ -159,10 +164,11 @@ impl FromArgMatches for ProbeCommand {
                 let mut params = Params::of(spec);
                 for param in spec.params {
                     let value = match param.kind {
-                        Kind::Number { .. } | Kind::Count { .. } => {
+                        Kind::Number { .. } | Kind::Count { .. } | Kind::Text { .. } => {
                             matches.get_one::<probe::Value>(param.name).cloned()
                         }
                         Kind::Choice { .. } => text(param.name).map(probe::Value::Word),
+                        Kind::Flag => Some(probe::Value::Flag(matches.get_flag(param.name))),
                     };
                     if let Some(value) = value {
                         params.put(param.name, value);
@@ -170,7 +176,8 @@ impl FromArgMatches for ProbeCommand {
                 }
                 let gpu = if spec.needs == Needs::Gpu { matches.get_one("gpu").copied().unwrap_or(0) } else { 0 };
                 let (forced, duty) = (matches.get_flag("force"), matches.get_one("duty").copied());
-                let wanted = Wanted { place, gpu, params, forced, duty };
+                let aim = Aim { gpu, engine: 0 };
+                let wanted = Wanted { place, aim, params, forced, duty };
                 let (agreed, json) = (matches.get_flag("yes"), matches.get_flag("json"));
                 Self::Run { wanted, sources: Sources::from_arg_matches(matches)?, agreed, json }
             }
@@ -372,7 +379,7 @@ fn list(files: &Files, json: bool) -> Result<u8, Failure> {
         let rows = probe::listed().map(|probe| {
             serde_json::json!({
                 "probe": probe.spec.id, "name": probe.spec.name, "help": probe.spec.help,
-                "needs_gpu": probe.spec.needs != Needs::Host, "last": newest(probe),
+                "needs_gpu": matches!(probe.spec.needs, Needs::Gpu | Needs::Gpus(_)), "last": newest(probe),
             })
         });
         let rows: Vec<_> = rows.collect();
@@ -385,6 +392,7 @@ fn list(files: &Files, json: bool) -> Result<u8, Failure> {
         let needs = match probe.spec.needs {
             Needs::Host => " Needs no GPU.".to_owned(),
             Needs::Gpu => String::new(),
+            Needs::Endpoint => " Needs a serving engine.".to_owned(),
             Needs::Gpus(least) => format!(" Needs {least} GPUs."),
         };
         let last = newest(probe).map_or_else(|| "never run here".to_owned(), |report| said(&report));

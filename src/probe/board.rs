@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use crate::load;
+use crate::load::level::Knee;
 use crate::model::Time;
 
 use super::life::{Ask, Effect, Event, Life, Refusal, State};
@@ -58,6 +60,21 @@ impl Last {
     }
 }
 
+/// A load sweep, running or over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sweep {
+    /// Name of the run.
+    pub run: Arc<str>,
+    /// The endpoint, for the screen.
+    pub endpoint: Arc<str>,
+    /// Its levels so far, in the order they are measured in.
+    pub levels: Arc<Vec<load::Level>>,
+    /// Where its throughput stops growing, once that is known.
+    pub knee: Option<Knee>,
+    /// Whether it runs.
+    pub runs: bool,
+}
+
 /// One probe.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -84,7 +101,7 @@ impl Row {
         };
         match self.probe.spec.needs {
             Needs::Gpu => self.lasts.iter().find(|last| is_it(&last.report.target)),
-            Needs::Host | Needs::Gpus(_) => self.last(),
+            Needs::Host | Needs::Gpus(_) | Needs::Endpoint => self.last(),
         }
     }
 
@@ -115,12 +132,14 @@ pub struct Board {
     hint: Option<(String, Time)>,
     /// The probe that another process runs on this machine, and that process.
     pub elsewhere: Option<(String, u32)>,
+    /// The load sweep that runs, else the last one that is known.
+    pub sweep: Option<Sweep>,
 }
 
 impl Default for Board {
     fn default() -> Self {
         let row = |probe: &'static Probe| Row { probe, life: Life::new(probe.spec.cool_ms), lasts: Vec::new() };
-        Self { rows: PROBES.iter().map(row).collect(), notice: String::new(), hint: None, elsewhere: None }
+        Self { rows: PROBES.iter().map(row).collect(), notice: String::new(), hint: None, elsewhere: None, sweep: None }
     }
 }
 

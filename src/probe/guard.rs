@@ -163,7 +163,6 @@ pub fn unfit(needs: Needs, gpus: usize, no_gpu: &str) -> Option<Refusal> {
 
 /// Whether a run of this cost may start. Whoever forces it may also choose its duty cycle.
 pub fn preflight(machine: &Machine, cost: &Cost, needs: Needs, forced: bool, duty: Option<u8>) -> Verdict {
-    let needs_gpu = needs != Needs::Host;
     if let Some(refusal) = unfit(needs, machine.gpus.len(), &machine.no_gpu) {
         return Verdict::Refused(refusal);
     }
@@ -178,7 +177,7 @@ pub fn preflight(machine: &Machine, cost: &Cost, needs: Needs, forced: bool, dut
     if let Some(verdict) = host_may_not(&machine.host, cost) {
         return verdict;
     }
-    if !needs_gpu && !machine.engines.is_empty() {
+    if needs == Needs::Host && !machine.engines.is_empty() {
         company.push(format!("an engine serves here ({})", machine.engines.join(", ")));
     }
     if let Some(first) = company.first()

@@ -434,7 +434,7 @@ fn hear(run: &mut Running, now: Time, message: Message) {
             };
             run.ending = Some((now, end));
         }
-        Message::Sample(_) | Message::LeftOut { .. } | Message::Result(_) | Message::Error(_) => {}
+        Message::Sample(_) | Message::Level(_) | Message::LeftOut { .. } | Message::Result(_) | Message::Error(_) => {}
     }
 }
 

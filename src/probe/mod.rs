@@ -70,7 +70,7 @@ mod topology;
 
 pub use link::Link;
 pub use protocol::{Better, Check, Failure, Figure, Outcome};
-pub use spec::{Cost, GpuName, Kind, Needs, Param, Params, ProbeSpec, Target, Value};
+pub use spec::{Aim, Cost, GpuName, Kind, Needs, Param, Params, ProbeSpec, Target, Value};
 
 use crate::model::Time;
 

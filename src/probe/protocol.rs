@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::load::Level;
+use crate::load::level::Knee;
 use crate::model::text;
 
 use super::spec::{Params, Target};
@@ -68,6 +70,8 @@ pub enum Message {
     },
     /// One measurement.
     Sample(Sample),
+    /// A level of a sweep, whole or as far as it is: it replaces what was said of the same place and repetition before.
+    Level(Box<Level>),
     /// So many measurements more were made than were said since the last such word: a second holds only so many lines.
     LeftOut {
         /// How many.
@@ -221,6 +225,9 @@ pub struct Outcome {
     /// When what happened, s after the process began, by name.
     #[serde(default)]
     pub moments: BTreeMap<String, f64>,
+    /// Where a sweep's throughput stops growing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knee: Option<Knee>,
 }
 
 /// Why a probe has no result, ready for the screen: what, why, and what to do.
@@ -336,6 +343,7 @@ fn safe(mut message: Message) -> Message {
             clean(&mut sample.series);
             clean(&mut sample.unit);
         }
+        Message::Level(level) => level.notes.iter_mut().chain(&mut level.client.limits).for_each(clean_sentence),
         Message::Error(Failure::Unavailable(why) | Failure::Failed(why)) => clean_sentence(why),
         Message::Result(outcome) => {
             for figure in &mut outcome.figures {

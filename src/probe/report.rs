@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::load;
+use crate::load::level::Knee;
+
 use super::protocol::{Better, Check, Figure, Outcome, Sample};
 use super::reference;
 use super::spec::{Params, ProbeSpec, Target};
@@ -86,6 +89,12 @@ pub struct Report {
     pub moments: BTreeMap<String, f64>,
     /// What it comes to.
     pub verdict: Verdict,
+    /// The levels of a sweep, in the order they were measured in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<load::Level>,
+    /// Where a sweep's throughput stops growing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knee: Option<Knee>,
     /// Single measurements, in the order they came in.
     pub samples: Vec<Sample>,
     /// Measurements that came after as many as are kept.
@@ -319,6 +328,7 @@ impl Report {
         self.notes.extend(outcome.notes);
         self.notes.extend(told.notes);
         self.moments = outcome.moments;
+        self.knee = outcome.knee;
         self.environment.facts.extend(outcome.facts);
         let mut advice = outcome.advice;
         advice.extend(told.advice);

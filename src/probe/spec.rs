@@ -19,13 +19,24 @@ pub enum Needs {
     Gpu,
     /// Every GPU of the machine, at least this many.
     Gpus(usize),
+    /// A serving endpoint, wherever its GPUs are.
+    Endpoint,
+}
+
+/// What a run is to be aimed at, of which each probe takes what it needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Aim {
+    /// NVML index of the GPU.
+    pub gpu: u8,
+    /// Number of the engine.
+    pub engine: u8,
 }
 
 impl Needs {
     /// Why it cannot run on a machine with so many GPUs: "needs 2 GPUs, 1 here"; `None` where it can.
     pub const fn lacks(self, gpus: usize) -> Option<Lack> {
         let least = match self {
-            Self::Host => 0,
+            Self::Host | Self::Endpoint => 0,
             Self::Gpu => 1,
             Self::Gpus(least) => least,
         };
@@ -139,7 +150,7 @@ impl fmt::Display for Cost {
 }
 
 /// What a parameter may be.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// A number between two others.
     Number {
@@ -166,10 +177,21 @@ pub enum Kind {
         /// All of them.
         of: &'static [&'static str],
     },
+    /// A text of its own form.
+    Text {
+        /// When it is not given.
+        default: &'static str,
+        /// What it looks like: "e.g. 1,2,4 or 10..20".
+        form: &'static str,
+        /// Why a text has not that form; `None` where it has.
+        wrong: fn(&str) -> Option<String>,
+    },
+    /// Given or not.
+    Flag,
 }
 
 /// A parameter of a probe: `--NAME VALUE` on the command line.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Param {
     /// Its name on the command line and in reports.
     pub name: &'static str,
@@ -179,13 +201,18 @@ pub struct Param {
     pub kind: Kind,
 }
 
+/// Longest text of a parameter, bytes.
+const MAX_TEXT: usize = 4_096;
+
 /// A parameter's value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
     /// A number.
     Number(f64),
-    /// A word.
+    /// Given or not.
+    Flag(bool),
+    /// A word or a text.
     Word(String),
 }
 
@@ -195,6 +222,8 @@ impl fmt::Display for Value {
             // A file may hold any number; nobody reads hundreds of digits.
             Self::Number(number) if *number != 0.0 && !(1e-9..1e15).contains(&number.abs()) => write!(f, "{number:e}"),
             Self::Number(number) => number.fmt(f),
+            Self::Flag(true) => f.write_str("yes"),
+            Self::Flag(false) => f.write_str("no"),
             Self::Word(word) => f.write_str(word),
         }
     }
@@ -205,7 +234,8 @@ impl Param {
     pub fn default(&self) -> Value {
         match self.kind {
             Kind::Number { default, .. } | Kind::Count { default, .. } => Value::Number(default),
-            Kind::Choice { default, .. } => Value::Word(default.to_owned()),
+            Kind::Choice { default, .. } | Kind::Text { default, .. } => Value::Word(default.to_owned()),
+            Kind::Flag => Value::Flag(false),
         }
     }
 
@@ -215,6 +245,8 @@ impl Param {
             Kind::Number { least, most, .. } => format!("{least} to {most}"),
             Kind::Count { least, most, .. } => format!("whole numbers from {least} to {most}"),
             Kind::Choice { of, .. } => of.join(", "),
+            Kind::Text { form, .. } => form.to_owned(),
+            Kind::Flag => "given or not".to_owned(),
         }
     }
 
@@ -226,6 +258,11 @@ impl Param {
         let value = match self.kind {
             Kind::Number { .. } | Kind::Count { .. } => text.parse().map(Value::Number).ok(),
             Kind::Choice { .. } => Some(Value::Word(text.to_owned())),
+            Kind::Text { wrong, .. } => match wrong(text) {
+                Some(why) => return Err(format!("{why}; allowed are {}", self.allowed())),
+                None => Some(Value::Word(text.to_owned())),
+            },
+            Kind::Flag => text.parse().map(Value::Flag).ok(),
         };
         value.filter(|value| self.admits(value)).ok_or_else(|| format!("allowed are {}", self.allowed()))
     }
@@ -237,6 +274,8 @@ impl Param {
                 (least..=most).contains(number) && number.fract() == 0.0
             }
             (Kind::Choice { of, .. }, Value::Word(word)) => of.contains(&word.as_str()),
+            (Kind::Text { wrong, .. }, Value::Word(text)) => text.len() <= MAX_TEXT && wrong(text).is_none(),
+            (Kind::Flag, Value::Flag(_)) => true,
             _ => false,
         }
     }
@@ -262,16 +301,21 @@ impl Params {
     pub fn number(&self, name: &str) -> f64 {
         match self.0.get(name) {
             Some(Value::Number(number)) => *number,
-            Some(Value::Word(_)) | None => f64::NAN,
+            Some(Value::Flag(_) | Value::Word(_)) | None => f64::NAN,
         }
     }
 
-    /// A word; empty when the probe's table has no such choice.
+    /// A word or a text; empty when the probe's table has no such choice.
     pub fn word(&self, name: &str) -> &str {
         match self.0.get(name) {
             Some(Value::Word(word)) => word,
-            Some(Value::Number(_)) | None => "",
+            Some(Value::Number(_) | Value::Flag(_)) | None => "",
         }
+    }
+
+    /// Whether a flag was given.
+    pub fn flag(&self, name: &str) -> bool {
+        self.0.get(name) == Some(&Value::Flag(true))
     }
 
     /// All of them, by name.
@@ -302,8 +346,11 @@ pub struct GpuName {
 /// What a run is aimed at.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Target {
-    /// The GPUs; none: the host.
+    /// The GPUs; none: the host, or an endpoint.
     pub gpus: Vec<GpuName>,
+    /// The base URL of an endpoint, without credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
     /// Highest power limit of these GPUs, W, for the question before a run; no part of what is meant.
     #[serde(skip)]
     pub power_limit_w: Option<f64>,
@@ -311,7 +358,7 @@ pub struct Target {
 
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
-        self.gpus == other.gpus
+        self.gpus == other.gpus && self.endpoint == other.endpoint
     }
 }
 
@@ -319,7 +366,7 @@ impl ProbeSpec {
     /// What a run costs. Unless the probe knows better, it may draw all that the GPU is allowed to.
     pub fn costs(&self, params: &Params, target: &Target) -> Cost {
         let mut cost = (self.cost)(params, target);
-        if self.needs != Needs::Host {
+        if matches!(self.needs, Needs::Gpu | Needs::Gpus(_)) {
             cost.watts = cost.watts.or(target.power_limit_w);
         }
         cost
@@ -327,12 +374,16 @@ impl ProbeSpec {
 }
 
 impl Target {
-    /// A name for files and for telling targets apart: `host`, `GPU-8a3c…`, `gpu0`.
+    /// A name for files and for telling targets apart: `host`, `GPU-8a3c…`, `gpu0`, `http---127.0.0.1-8000`.
     pub fn key(&self) -> String {
         let one = |gpu: &GpuName| {
             let uuid: String = gpu.uuid.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(64).collect();
             if uuid.is_empty() { format!("gpu{}", gpu.index) } else { uuid }
         };
+        if let Some(url) = &self.endpoint {
+            let part = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+            return url.chars().map(part).take(64).collect();
+        }
         match self.gpus.as_slice() {
             [] => "host".to_owned(),
             [gpu] => one(gpu),
@@ -344,6 +395,9 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(url) = &self.endpoint {
+            return f.write_str(url);
+        }
         match self.gpus.as_slice() {
             [] => f.write_str("the host"),
             [gpu] => write!(f, "GPU {}", gpu.index),

@@ -16,7 +16,7 @@ use crate::model::{SourceId, SourceState};
 use crate::probe::files::{Files, Holder, Locked};
 use crate::probe::life::{Ask, Refusal, State};
 use crate::probe::report::{Ending, Report};
-use crate::probe::{Cost, Needs, PROBES, Params, Probe};
+use crate::probe::{Aim, Cost, Needs, PROBES, Params, Probe};
 use crate::sampler::Options;
 use crate::store::Data;
 use crate::term::input::Input;
@@ -31,8 +31,8 @@ const EVERY: Duration = Duration::from_millis(50);
 pub struct Wanted {
     /// Place of the probe in [`PROBES`].
     pub place: usize,
-    /// The GPU, where it needs one.
-    pub gpu: u8,
+    /// The GPU or the engine, where it needs one.
+    pub aim: Aim,
     /// Its parameters.
     pub params: Params,
     /// Whether to overrule the guard where that is possible.
@@ -105,7 +105,7 @@ impl Prepared {
             wait(inputs)?;
         }
         let now = inputs.clock.now();
-        let target = machine::target(&session.store().read(), spec.needs, wanted.gpu, now);
+        let target = machine::target(&session.store().read(), spec.needs, wanted.aim, now);
         let unfit = machine::unfit(&session.store().read(), spec.needs, &target, now);
         let words = target.to_string();
         let probe = &PROBES[wanted.place];
@@ -132,7 +132,7 @@ impl Prepared {
         let probes = self.session.probes(&inputs.clock, self.files.clone(), program);
         let place = self.wanted.place;
         let manner = Manner { forced: self.wanted.forced, duty: self.wanted.duty, agreed: true };
-        probes.ask(place, self.wanted.gpu, Some(self.wanted.params.clone()), manner);
+        probes.ask(place, self.wanted.aim, Some(self.wanted.params.clone()), manner);
         loop {
             if wait(inputs).is_err() {
                 probes.stop();

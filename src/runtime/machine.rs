@@ -12,7 +12,7 @@ use crate::probe::guard::{self, Gpu, Host, Machine, OnGpu};
 use crate::probe::life::Refusal;
 use crate::probe::report::timeline::Timeline;
 use crate::probe::report::{Environment, GpuEnvironment, Range};
-use crate::probe::{GpuName, Needs, Target};
+use crate::probe::{Aim, GpuName, Needs, Target};
 use crate::store::{Data, Window};
 
 /// How far back activity is looked at before a run, ms.
@@ -21,19 +21,21 @@ const BUSY_MS: u64 = 2_000;
 const MOST_STEPS: u64 = 600;
 
 /// What a probe is aimed at: the chosen GPU, or every one. No GPU where there is none.
-pub(super) fn target(data: &Data, needs: Needs, gpu: u8, now: Time) -> Target {
+pub(super) fn target(data: &Data, needs: Needs, aim: Aim, now: Time) -> Target {
     let chosen = |index: &u8| match needs {
-        Needs::Host => false,
-        Needs::Gpu => *index == gpu,
+        Needs::Host | Needs::Endpoint => false,
+        Needs::Gpu => *index == aim.gpu,
         Needs::Gpus(_) => true,
     };
     let name = |index: u8| {
         let fact = |key| data.fact(Subject::Gpu(index), key, now).unwrap_or_default().to_owned();
         GpuName { index, uuid: fact(FactKey::Uuid), name: fact(FactKey::Name) }
     };
+    let url = data.fact(Subject::Engine(aim.engine), FactKey::Url, now);
+    let endpoint = url.filter(|_| needs == Needs::Endpoint).map(ToOwned::to_owned);
     let limit = |index| data.latest(Subject::Gpu(index), Metric::PowerLimit, now).reading.value();
     let power_limit_w = data.gpus().filter(chosen).filter_map(limit).max_by(f64::total_cmp);
-    Target { gpus: data.gpus().filter(chosen).map(name).collect(), power_limit_w }
+    Target { gpus: data.gpus().filter(chosen).map(name).collect(), endpoint, power_limit_w }
 }
 
 /// Why a probe can never run on this target. Before the driver has said anything, nothing is known.
@@ -229,7 +231,7 @@ mod tests {
     fn seen(values: &[(Metric, Reading)], state: &SourceState) -> Gpu {
         let store = store(values, state);
         let data = store.read();
-        let target = target(&data, Needs::Gpu, 0, AT);
+        let target = target(&data, Needs::Gpu, Aim::default(), AT);
         assert_eq!(target.key(), "GPU-1");
         machine(&data, &target, AT).gpus.remove(0)
     }

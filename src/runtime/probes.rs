@@ -21,7 +21,7 @@ use crate::probe::guard::{self, Admission, Verdict, Watch};
 use crate::probe::life::{Ask, Effect, End, Ended, Event, Refusal};
 use crate::probe::protocol::{MAX_SAMPLES, Message, Outcome, Request, Sample};
 use crate::probe::report::{BOUND, Ending, Environment, Level, Report, SCHEMA};
-use crate::probe::{self, Cost, PROBES, Params, Probe};
+use crate::probe::{self, Aim, Cost, PROBES, Params, Probe};
 use crate::sampler::Sink;
 
 use super::ceilings::Ceilings;
@@ -134,15 +134,14 @@ impl Probes {
         self.shared.last.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|report| report.run == run)
     }
 
-    /// Asks for the probe at `place` in [`PROBES`], on the GPU `gpu` where it needs one, with these parameters or
-    /// its own.
-    pub fn ask(&self, place: usize, gpu: u8, params: Option<Params>, manner: Manner) {
+    /// Asks for the probe at `place` in [`PROBES`], on what it needs of `aim`, with these parameters or its own.
+    pub fn ask(&self, place: usize, aim: Aim, params: Option<Params>, manner: Manner) {
         let Some(probe) = PROBES.get(place) else { return };
         let params = params.unwrap_or_else(|| Params::of(&probe.spec));
         let now = self.clock.now();
         let (target, unfit) = {
             let data = self.sink.store().read();
-            let target = machine::target(&data, probe.spec.needs, gpu, now);
+            let target = machine::target(&data, probe.spec.needs, aim, now);
             let unfit = machine::unfit(&data, probe.spec.needs, &target, now);
             (target, unfit)
         };
@@ -584,5 +583,7 @@ pub(super) fn blank(probe: &Probe, ask: &Ask, ending: Ending, why: &str) -> Repo
         verdict: Report::without_result(ending, why),
         samples: Vec::new(),
         samples_left_out: 0,
+        levels: Vec::new(),
+        knee: None,
     }
 }

@@ -10,14 +10,14 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use super::access::Access;
-use super::endpoint::Endpoint;
 use super::scrape::{self, Trouble};
 use super::thread::{SECOND_VALID_MS, say, start as start_thread};
 use super::{Context, GpuIds, Options, Sampler, discover};
 use crate::engine::dcgm::{self, Row};
 use crate::engine::promtext::{self, Exposition};
 use crate::model::{Batch, FactKey, Kind, SourceId, SourceState, Subject, Time};
+use crate::net::access::Access;
+use crate::net::endpoint::Endpoint;
 use reqwest::Client;
 
 pub(super) const SAMPLER: Sampler = Sampler {

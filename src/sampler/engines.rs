@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use reqwest::Client;
 
-use super::access::Access;
 use super::discover::{Launched, Listed, Told};
-use super::endpoint::Endpoint;
 use super::{Context, Options, Sampler, discover, scrape, thread, watch};
 use crate::engine::Adapter;
 use crate::model::{Batch, FactKey, Metric, SourceId, SourceState, Subject, text};
+use crate::net::access::Access;
+use crate::net::endpoint::Endpoint;
 
 /// Named and found engines.
 pub const SAMPLER: Sampler = Sampler {

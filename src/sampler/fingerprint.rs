@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use super::endpoint::Endpoint;
 use super::scrape::{self, Trouble};
 use super::watch::unknown;
 use crate::engine::promtext::Exposition;
 use crate::engine::{self, Adapter, promtext};
+use crate::net::endpoint::Endpoint;
 use reqwest::Client;
 
 /// An engine that was recognised.

@@ -3,11 +3,9 @@
 //! Blocking sources have a named thread of their own that is never joined on exit; network sources are
 //! tasks. A source that fails says why in its state and is tried again; it never stops another one.
 
-pub mod access;
 mod cost;
 mod dcgm;
 mod discover;
-mod endpoint;
 pub mod engines;
 mod fingerprint;
 mod flaws;
@@ -18,7 +16,6 @@ mod process;
 pub mod replay;
 mod scrape;
 mod thread;
-pub mod tls;
 mod trouble;
 mod watch;
 
@@ -30,6 +27,8 @@ use std::time::Duration;
 pub use gpu_ids::GpuIds;
 
 use crate::model::{Batch, Clock};
+use crate::net::access::Access;
+use crate::net::tls::Authorities;
 use crate::store::Store;
 
 /// Where batches go: into the store and, while recording, to the recorder as well.
@@ -118,9 +117,9 @@ pub struct Options {
     /// Whether to look for engines on this host.
     pub discover: bool,
     /// Keys for engines, and where each may be sent.
-    pub access: access::Access,
+    pub access: Access,
     /// Authorities that are trusted besides the system's.
-    pub authorities: tls::Authorities,
+    pub authorities: Authorities,
     /// Periods and limits of engines.
     pub timing: engines::Timing,
     /// Base URL of a DCGM exporter.

@@ -11,10 +11,10 @@ use flate2::read::MultiGzDecoder;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Client, Response, StatusCode, redirect};
 
-use super::endpoint::Endpoint;
-use super::tls::{self, Authorities};
 pub(super) use super::trouble::Trouble;
 use crate::model::text;
+use crate::net::endpoint::Endpoint;
+use crate::net::tls::{self, Authorities};
 
 /// Longest body that is read, packed or not: a hundred times what vLLM sends.
 pub(super) const MAX_BODY: usize = 8 << 20;

@@ -7,10 +7,10 @@ use std::error::Error;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use super::access::From as KeyFrom;
 use super::scrape::MAX_BODY;
-use super::tls::TlsTrouble;
 use crate::model::SourceState;
+use crate::net::access::From as KeyFrom;
+use crate::net::tls::TlsTrouble;
 
 /// Why a read gave no metrics. The text is for the screen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

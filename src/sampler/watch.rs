@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-use super::endpoint::Endpoint;
 use super::engines::{Identity, Net};
 use super::fingerprint::{self, Recognised};
 use super::flaws::{Flaws, whole_lines};
@@ -17,6 +16,7 @@ use super::scrape::{self, Trouble};
 use crate::engine::promtext::{self, Exposition};
 use crate::engine::{self, Adapter, Answers, Memory, launch};
 use crate::model::{Batch, Fact, FactKey, Kind, Metric, SourceId, SourceState, Subject, Time, text};
+use crate::net::endpoint::Endpoint;
 
 /// Reads engine number `index` for ever.
 pub(super) async fn run(net: Arc<Net>, index: u8, endpoint: Endpoint) {

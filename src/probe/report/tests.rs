@@ -30,6 +30,8 @@ pub(crate) fn report(run: &str, triad: f64) -> Report {
         verdict: Report::without_result(Ending::Failed, ""),
         samples: Vec::new(),
         samples_left_out: 0,
+        levels: Vec::new(),
+        knee: None,
     };
     report.take(outcome(triad, true), None);
     report

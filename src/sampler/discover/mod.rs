@@ -24,7 +24,6 @@ use owner::{Owners, Process};
 use places::{Here, How, Place, Places};
 use scan::{Pid, Processes, Scanner};
 
-use super::endpoint::Endpoint;
 use super::engines::{Identity, Net, Placed};
 use super::fingerprint;
 use super::process::{holds_device, in_first_pid_namespace};
@@ -33,6 +32,7 @@ use crate::engine::launch::{Family, Role};
 use crate::engine::options::Options;
 use crate::engine::{Answers, Memory, promtext};
 use crate::model::{Batch, SourceId, SourceState, text};
+use crate::net::endpoint::Endpoint;
 
 /// Searches for ever. Without `list`, nothing is asked or listed: it only tells about what is listed.
 pub(super) async fn search(net: Arc<Net>, list: bool) {

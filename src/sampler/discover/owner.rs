@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::namespace::{Namespaces, sockets_of};
 use super::scan::{Pid, Processes, Scanner};
 use crate::engine::launch;
-use crate::sampler::endpoint::Endpoint;
+use crate::net::endpoint::Endpoint;
 
 /// A process, not to be mistaken for a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -57,6 +57,7 @@ impl Details {
             Needs::Host => "on the host",
             Needs::Gpu => "on the chosen GPU",
             Needs::Gpus(_) => "on every GPU",
+            Needs::Endpoint => "on the chosen engine",
         };
         self.say(Role::Dim, columns, format_args!("A run {on} takes {cost}."));
     }

@@ -95,7 +95,10 @@ impl Line {
         self.state.clear();
         self.lacks = None;
         self.ran = None;
-        let subject = if spec.needs == Needs::Host { Subject::Host } else { Subject::Gpu(view.gpu) };
+        let subject = match spec.needs {
+            Needs::Gpu | Needs::Gpus(_) => Subject::Gpu(view.gpu),
+            Needs::Host | Needs::Endpoint => Subject::Host,
+        };
         let all = Window { start: Time(0), end: view.end };
         if let Some(run) = data.runs(subject, all).filter(|run| *run.probe == *spec.id).last() {
             let over = run.end <= view.end;

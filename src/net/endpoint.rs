@@ -13,7 +13,7 @@ use super::access::Key;
 
 /// A base URL.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Endpoint {
+pub struct Endpoint {
     /// With credentials; without a slash at the end of the path.
     base: Url,
     shown: String,
@@ -24,15 +24,15 @@ pub(super) struct Endpoint {
 /// The text is no address that can be asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}: write --engine http://HOST:PORT or https://…, with the path before /metrics if there is one")]
-pub(super) struct BadUrl {
+pub struct BadUrl {
     /// What was given, safe to show.
-    pub(super) shown: String,
+    pub shown: String,
     why: String,
 }
 
 impl Endpoint {
     /// Takes `host:port`, a base URL, or the URL of `/metrics` itself.
-    pub(super) fn parse(text: &str) -> Result<Self, BadUrl> {
+    pub fn parse(text: &str) -> Result<Self, BadUrl> {
         let text = text.trim();
         let bad = |why: &str| BadUrl { shown: without_secrets(text), why: why.to_owned() };
         let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
@@ -62,44 +62,44 @@ impl Endpoint {
     }
 
     /// The same with what may be sent to it.
-    pub(super) fn with(self, key: Key) -> Self {
+    pub fn with(self, key: Key) -> Self {
         Self { key: Arc::new(key), ..self }
     }
 
     /// What is sent along.
-    pub(super) fn key(&self) -> &Key {
+    pub fn key(&self) -> &Key {
         &self.key
     }
 
     /// Whether the URL holds a user name or a password.
-    pub(super) fn has_credentials(&self) -> bool {
+    pub fn has_credentials(&self) -> bool {
         !self.base.username().is_empty() || self.base.password().is_some()
     }
 
     /// Whether asking it takes TLS.
-    pub(super) fn is_https(&self) -> bool {
+    pub fn is_https(&self) -> bool {
         self.base.scheme() == "https"
     }
 
     /// The endpoint at a socket of this host.
-    pub(super) fn local(address: SocketAddr) -> Result<Self, BadUrl> {
+    pub fn local(address: SocketAddr) -> Result<Self, BadUrl> {
         Self::parse(&format!("http://{address}"))
     }
 
     /// The URL of a path below the base, e.g. `/metrics`, with credentials: not for the screen.
-    pub(super) fn url(&self, path: &str) -> Url {
+    pub fn url(&self, path: &str) -> Url {
         let mut url = self.base.clone();
         url.set_path(&format!("{}{path}", self.path()));
         url
     }
 
     /// The base URL for the screen.
-    pub(super) fn shown(&self) -> &str {
+    pub fn shown(&self) -> &str {
         &self.shown
     }
 
     /// Host and port, the host left out when it is this one: `:8000`, `gpu7:8000`.
-    pub(super) fn place(&self) -> String {
+    pub fn place(&self) -> String {
         let (host, port) = self.address();
         if host == LOOPBACK { format!(":{port}") } else { format!("{host}:{port}") }
     }
@@ -112,12 +112,12 @@ impl Endpoint {
     }
 
     /// The port asked.
-    pub(super) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.base.port_or_known_default().unwrap_or(80)
     }
 
     /// Whether another endpoint has the same origin and lies at or below this one's path.
-    pub(super) fn covers(&self, other: &Self) -> bool {
+    pub fn covers(&self, other: &Self) -> bool {
         let below = other.path().strip_prefix(self.path());
         self.base.scheme() == other.base.scheme()
             && self.address() == other.address()
@@ -125,7 +125,7 @@ impl Endpoint {
     }
 
     /// Length of the path: the longer of two prefixes says more.
-    pub(super) fn path_length(&self) -> usize {
+    pub fn path_length(&self) -> usize {
         self.path().len()
     }
 
@@ -134,7 +134,7 @@ impl Endpoint {
     }
 
     /// Whether both lead to the same place, as far as the text tells.
-    pub(super) fn same_place(&self, other: &Self) -> bool {
+    pub fn same_place(&self, other: &Self) -> bool {
         self.address() == other.address() && self.path() == other.path()
     }
 }

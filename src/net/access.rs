@@ -172,7 +172,7 @@ impl Line {
 
 impl Access {
     /// An endpoint with what may be sent to it. `named`: the user gave it with `--engine`.
-    pub(super) fn equip(&self, endpoint: Endpoint, named: bool) -> Endpoint {
+    pub fn equip(&self, endpoint: Endpoint, named: bool) -> Endpoint {
         let mut headers = self.file.headers(&endpoint);
         let mut from = From { token_allowed: named, file: !headers.is_empty(), ..From::default() };
         let basic = endpoint.has_credentials();
@@ -189,7 +189,7 @@ impl Access {
 
 /// What goes with the requests to one endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Key {
+pub struct Key {
     headers: HeaderMap,
     from: From,
 }
@@ -197,7 +197,7 @@ pub(super) struct Key {
 /// Where the parts of a key come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts; each is a word of the same sentence")]
-pub(super) struct From {
+pub struct From {
     /// User name and password in the URL.
     url: bool,
     token: bool,
@@ -208,7 +208,7 @@ pub(super) struct From {
 
 impl From {
     /// What to say when the key is missing or refused.
-    pub(super) fn refused(self, status: u16) -> String {
+    pub fn refused(self, status: u16) -> String {
         let sources = [
             (self.url, "user name and password in the URL"),
             (self.token, TOKEN_VARIABLE),
@@ -232,16 +232,18 @@ impl From {
 }
 
 impl Key {
-    pub(super) const fn headers(&self) -> &HeaderMap {
+    /// The headers, each marked sensitive.
+    pub const fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
-    pub(super) const fn from(&self) -> From {
+    /// Where they come from.
+    pub const fn from(&self) -> From {
         self.from
     }
 
     /// Whether a text that came back may hold a part of what was sent.
-    pub(super) fn is_echoed(&self, text: &str) -> bool {
+    pub fn is_echoed(&self, text: &str) -> bool {
         const PART: usize = 6;
         // The password itself is not kept here, so nothing can be ruled out.
         self.from.url

@@ -68,7 +68,7 @@ impl Authorities {
 }
 
 /// How to speak TLS. The system's authorities are read only when `system`: it takes milliseconds.
-pub(super) fn config(given: &Authorities, system: bool) -> Result<ClientConfig, Error> {
+pub fn config(given: &Authorities, system: bool) -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let mut roots = RootCertStore::empty();
     if system {
@@ -143,7 +143,7 @@ fn is_authority(error: &Error) -> bool {
 
 /// Why there is no TLS connection. The text is for the screen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum TlsTrouble {
+pub enum TlsTrouble {
     /// No chain to an authority.
     #[error(
         "its certificate is from an authority that this host does not trust: give that authority's certificate (or a \
