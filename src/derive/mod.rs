@@ -11,6 +11,7 @@ mod estimate;
 pub mod exposed;
 pub mod kv;
 pub mod latency;
+pub mod level;
 pub mod means;
 pub mod quantile;
 pub mod queue;

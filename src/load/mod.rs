@@ -15,8 +15,14 @@
 
 pub mod buckets;
 pub mod exchange;
+pub mod http;
+pub mod knee;
 pub mod level;
 pub mod plan;
+pub mod run;
+pub mod tally;
+pub mod work;
 
 pub use level::Level;
 pub use plan::Plan;
+pub use run::{LoadError, Said, Setup, Swept, run};
