@@ -15,12 +15,16 @@
 
 pub mod buckets;
 pub mod exchange;
+pub mod given;
 pub mod http;
 pub mod knee;
+pub mod lengths;
 pub mod level;
 pub mod plan;
 pub mod run;
+mod table;
 pub mod tally;
+pub mod trace;
 pub mod work;
 
 pub use level::Level;
