@@ -123,4 +123,10 @@ pub trait Lane: 'static {
     fn stream(&mut self, call: Call, stamps: &mut Vec<Stamp>) -> impl Future<Output = Exchange>;
     /// Sends a request and reads the whole answer.
     fn whole(&mut self, call: Call) -> impl Future<Output = Result<Answer, Fault>>;
+    /// What the body of an answer that is no success says: cleaned, with nothing in it of what was sent, and empty where
+    /// it says nothing.
+    fn words(&self, body: &[u8]) -> String {
+        let _ = body;
+        String::new()
+    }
 }

@@ -13,6 +13,9 @@
 //! TTFT ends with the first content, E2E with the last; ITL lies between two events with content, and TPOT is
 //! (E2E − TTFT) ÷ (output tokens − 1) of a request.
 
+mod agree;
+mod ask;
+pub mod body;
 pub mod buckets;
 pub mod exchange;
 pub mod given;
@@ -21,6 +24,7 @@ pub mod knee;
 pub mod lengths;
 pub mod level;
 pub mod plan;
+mod prompt;
 pub mod run;
 mod table;
 pub mod tally;
