@@ -146,8 +146,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_what_to_give() {
+        type Wrong = fn(&str) -> Option<String>;
         let many = (1..=65).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
-        let cases: [(fn(&str) -> Option<String>, &str, &str); 19] = [
+        let cases: [(Wrong, &str, &str); 19] = [
             (users_wrong, "", "\"\" is no number of users: give 1 to 4096, e.g. 1,2,4,8"),
             (users_wrong, "0", "\"0\" is no number of users"),
             (users_wrong, "4097", "\"4097\" is no number of users"),

@@ -270,6 +270,18 @@ mod tests {
         assert!(near(counts[1], 1_000) && near(counts[2], 3_000) && near(counts[3], 6_000), "{counts:?}");
     }
 
+    #[test]
+    fn a_range_is_drawn_evenly_with_both_its_ends() {
+        let draw = Draw::new(&lengths("10..13"));
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut counts = [0u32; 14];
+        for _ in 0..4_000 {
+            counts[draw.next(&mut random) as usize] += 1;
+        }
+        // The standard deviation of a count is 27.
+        assert!(counts[10..].iter().all(|count| count.abs_diff(1_000) < 140), "{counts:?}");
+    }
+
     proptest! {
         #[test]
         fn draws_are_within_and_the_same_for_a_seed(least in 1u32..500, more in 0u32..500, seed: u64) {

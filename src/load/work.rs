@@ -188,7 +188,7 @@ pub(super) mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(48))]
+        #![proptest_config(ProptestConfig::with_cases(24))]
 
         #[test]
         fn a_plan_makes_the_same_requests_again(ids: bool, seed: u64, shared_prefix in 0.0f64..0.7) {
