@@ -9,8 +9,11 @@ use std::process::Command;
 
 use warptop::app::ACTIONS;
 use warptop::engine::{self, ADAPTERS, Adapter, AdapterSpec, Answers, Memory, promtext};
+use warptop::load::level::{
+    Agreement, Bottleneck, Goodput, Knee, Latency, Level, Quantile, Rate, Server, Silicon, Slice, State,
+};
 use warptop::model::{Batch, Domain, Kind, Metric, SourceId, Subject, Time};
-use warptop::probe::Needs;
+use warptop::probe::{Needs, ProbeSpec};
 use warptop::sampler::SAMPLERS;
 use warptop::signal::SIGNALS;
 use warptop::store::Retention;
@@ -275,6 +278,24 @@ mod tables {
         table
     }
 
+    /// The parameters of a probe.
+    fn parameter_table(spec: &ProbeSpec) -> String {
+        let cell = |text: String| if text.is_empty() { "–".to_owned() } else { text.replace('|', "\\|") };
+        let mut table = "| parameter | default | may be | what |\n| --- | --- | --- | --- |\n".to_owned();
+        for param in spec.params {
+            let (default, allowed) = (cell(param.default().to_string()), cell(param.allowed()));
+            let _ = writeln!(table, "| `--{}` | {default} | {allowed} | {} |", param.name, cell(param.help.to_owned()));
+        }
+        table
+    }
+
+    #[test]
+    fn the_parameters_of_a_sweep_are_those_of_the_program() {
+        if let Some(probe) = warptop::probe::find("sweep") {
+            hold("docs/sweep.md", &[("parameters", parameter_table(&probe.spec))]);
+        }
+    }
+
     #[test]
     fn the_tables_of_engines_are_what_the_adapters_make_of_the_bodies() {
         let shown = shown();
@@ -343,5 +364,67 @@ fn every_probe_has_its_row_and_its_section() {
         let row = row.unwrap_or_else(|| panic!("docs/probes.md has no row of {} with its key", spec.id));
         assert!(row.ends_with(&format!("| {needs}|")), "what {} needs: {row}", spec.id);
         assert!(doc.contains(&format!("\n## {}\n", spec.id)), "docs/probes.md has no section on {}", spec.id);
+    }
+}
+
+/// A level of which nothing is missing.
+fn whole_level() -> Level {
+    let quantile = Some(Quantile::default());
+    let latency = Latency { p50: quantile, p95: quantile, p99: quantile, ..Latency::default() };
+    Level {
+        ttft_s: latency,
+        scheduled_ttft_s: Some(latency),
+        scheduled_e2e_s: Some(latency),
+        requests_per_s: Some(Rate::default()),
+        goodput: Some(Goodput::default()),
+        slices: vec![Slice::default()],
+        server: Some(Server { agreement: vec![Agreement::default()], ..Server::default() }),
+        gpus: vec![Silicon::default()],
+        bottleneck: Some(Bottleneck::default()),
+        ..Level::default()
+    }
+}
+
+/// Names of all fields within a value.
+fn fields(value: &serde_json::Value, found: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(object) => {
+            for (name, value) in object {
+                found.insert(name.clone());
+                fields(value, found);
+            }
+        }
+        serde_json::Value::Array(all) => all.iter().for_each(|value| fields(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_of_a_level_is_in_the_document_and_no_other() {
+    let doc = read("docs/sweep.md");
+    let (_, rest) = doc.split_once("<!-- fields of a level: checked by tests/docs.rs -->\n").unwrap();
+    let table = rest.split_once("<!-- end of fields of a level -->").unwrap().0;
+    let mut names = BTreeSet::new();
+    fields(&serde_json::to_value(whole_level()).unwrap(), &mut names);
+    let of_level = names.clone();
+    fields(&serde_json::to_value(Knee::default()).unwrap(), &mut names);
+    let states = [
+        State::WarmingUp,
+        State::Measuring,
+        State::Ending,
+        State::Done,
+        State::Short,
+        State::OverSaturated,
+        State::Failing,
+        State::OutOfBudget,
+        State::Stopped,
+    ];
+    names.extend(states.map(|state| serde_json::to_value(state).unwrap().as_str().unwrap().to_owned()));
+    assert!(names.len() > 90, "{}: fields are no longer found", names.len());
+    // `users` stands in an example of JSON.
+    let missing: Vec<_> = names.iter().filter(|name| *name != "users" && !quoted(table).any(|q| q == *name)).collect();
+    assert!(missing.is_empty(), "docs/sweep.md does not name {missing:?}");
+    for name in table.lines().skip(2).flat_map(|row| quoted(row.split('|').nth(1).unwrap_or_default())) {
+        assert!(of_level.contains(name) || ["knee", "levels"].contains(&name), "a level has no {name}");
     }
 }

@@ -8,7 +8,7 @@
 #   ROUNDS    how often each is measured (3); round 0, a quarter of the first load by each client, is thrown away
 #   PROMPT, OUTPUT   tokens of each request (256, 128)
 #   CLIENTS   which, in which order (warptop vllm guidellm); the order turns by one from round to round
-#   SETTLE_S  pause between runs, s (2)
+#   SETTLE_S  pause between runs, s (4); warptop refuses a server that was busy a moment ago
 #   LIMIT_S   no run begins later than this, s (none)
 #   VLLM_PYTHON, VLLM_PATH      a Python that has vLLM (python3), and its PYTHONPATH
 #   GUIDELLM_PYTHON, GUIDELLM_PATH   the same of guidellm
@@ -63,7 +63,7 @@ one() {  # client, load, requests, seed, file
   local size=${2#[cr]} open=0; [ "${2:0:1}" = r ] && open=1
   "$1" "$size" $open "$3" "$4" "$5"
   log "$(basename "$5" .json), $3 requests: exit $?"
-  sleep "${SETTLE_S:-2}"
+  sleep "${SETTLE_S:-4}"
 }
 name() { case $1 in r*) echo "$1";; *) echo "c$1";; esac; }
 
