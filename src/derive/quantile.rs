@@ -117,6 +117,14 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_calls_the_same_numbers_enough() {
+        for q in [0.5, 0.95, 0.99] {
+            let first = (0..1000).find(|n| crate::load::rank::enough(q, *n));
+            assert_eq!(first, Some(least(q)));
+        }
+    }
+
+    #[test]
     fn above_the_last_edge_without_a_sum_nothing_bounds_it() {
         let mut w = window(&[1.0], &[5.0, 6.0]);
         w.sum = None;

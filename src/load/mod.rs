@@ -25,6 +25,7 @@ pub mod lengths;
 pub mod level;
 pub mod plan;
 mod prompt;
+pub mod rank;
 pub mod run;
 mod table;
 pub mod tally;
