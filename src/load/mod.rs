@@ -26,6 +26,7 @@ pub mod level;
 pub mod plan;
 mod prompt;
 pub mod rank;
+pub mod rates;
 pub mod run;
 mod table;
 pub mod tally;
