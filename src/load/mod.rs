@@ -29,6 +29,7 @@ pub mod rank;
 pub mod rates;
 pub mod run;
 mod table;
+pub mod saturation;
 pub mod slices;
 pub mod tally;
 pub mod trace;
