@@ -1,8 +1,30 @@
 //! The requests of one level as they end, and the figures they come to.
+//!
+//! It must not know who sends requests, nor a clock: all moments are handed in. Invariants: a request with a fault counts
+//! as that and adds nothing to any latency or rate; latencies of requests are all kept and sorted now and then, while the
+//! gaps between events, of which there are too many, are kept in a histogram with three digits; so memory grows with
+//! requests and with time, not with tokens. [`Tally::level`] is cheap enough to be asked every second by the thread that
+//! receives.
 
-use super::exchange::{Exchange, Stamp};
-use super::level::{Client, Level, Load};
+mod gaps;
+#[cfg(test)]
+mod tests;
+
+use super::exchange::{Exchange, Fault, Stamp};
+use super::level::{Client, Lag, Latency, Level, Load, Requests, Tokens};
 use super::plan::Slo;
+use super::rank::Sample;
+use super::rates::{Bins, goodput};
+use super::saturation::Saturation;
+use super::slices::{Of, Slices};
+use gaps::Gaps;
+
+/// The interval of a rate needs a measured time of so many median E2E …
+const RATE_E2E: f64 = 10.0;
+/// … and so many seconds: else its ten pieces are not nearly independent.
+const RATE_S: f64 = 5.0;
+/// From so many tokens to an event on, it is said that events are no tokens.
+const TOKENS_TO_EVENT: f64 = 1.05;
 
 /// What a level is, apart from what comes of it.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +37,9 @@ pub struct Frame {
     pub load: Load,
     /// Whether it is an open loop, where scheduled latencies mean something.
     pub open: bool,
+    /// Whether all requests are measured, so that rates run to the last end ([`super::plan::Span::Requests`]) and not to
+    /// the end of the measured time.
+    pub whole: bool,
     /// What a good request is.
     pub slo: Slo,
     /// What the clock's micros 0 is in ms since the Unix epoch.
@@ -42,53 +67,433 @@ pub struct Ended<'a> {
 
 /// Takes in requests as they end.
 #[derive(Debug)]
-pub struct Tally;
+pub struct Tally {
+    frame: Frame,
+    from: Option<u64>,
+    to: Option<u64>,
+    first_sent: Option<u64>,
+    last_end: u64,
+    /// Requests that [`Self::sent`] was told of.
+    begun: u64,
+    /// Those of them that began before the end of the measured time, and how many of these ended.
+    sent_until: u64,
+    ended_until: u64,
+    ended: u64,
+    requests: Requests,
+    tokens: Tokens,
+    good: u64,
+    spent: u64,
+    /// Ended well, but without any content.
+    empty: u64,
+    /// Had reasoning before or instead of an answer.
+    reasoned: u64,
+    /// Had nothing but reasoning.
+    unanswered: u64,
+    ttft: Sample,
+    answer: Sample,
+    tpot: Sample,
+    e2e: Sample,
+    scheduled_ttft: Sample,
+    scheduled_e2e: Sample,
+    itl: Gaps,
+    lag: Gaps,
+    flow: Flow,
+    slices: Slices,
+    saturation: Saturation,
+}
+
+/// What came in the measured time, of all requests.
+#[derive(Debug, Default)]
+struct Flow {
+    requests: Bins,
+    /// Output tokens by when they came.
+    came: Bins,
+    /// Output tokens by when their request ended.
+    ended: Bins,
+    /// Prompt and output tokens by when their request ended.
+    total: Bins,
+    /// Requests of which the server did not count the output.
+    uncounted: u64,
+    /// Requests of which it did not count the prompt or the output.
+    uncounted_total: u64,
+}
+
+/// What is known of a request that ended well.
+struct Good<'a> {
+    ended: &'a Ended<'a>,
+    dispatched: u64,
+    first: u64,
+    last: u64,
+    /// Output tokens as the server counted, at the end or event by event.
+    output: Option<u64>,
+}
+
+impl Good<'_> {
+    fn ttft(&self) -> f64 {
+        seconds(self.dispatched, self.first)
+    }
+
+    fn e2e(&self) -> f64 {
+        seconds(self.dispatched, self.last)
+    }
+
+    fn tpot(&self) -> Option<f64> {
+        let output = self.output.filter(|output| *output >= 2)?;
+        Some(seconds(self.first, self.last) / (output - 1) as f64)
+    }
+
+    fn keeps(&self, slo: &Slo) -> bool {
+        let within = |limit: Option<f64>, value: f64| limit.is_none_or(|limit| value <= limit);
+        let tpot = match self.tpot() {
+            Some(tpot) => within(slo.tpot_s, tpot),
+            // One token has no TPOT; of more, one that is not known is not kept.
+            None => slo.tpot_s.is_none() || self.output.unwrap_or_else(|| self.ended.output.into()) <= 1,
+        };
+        tpot && within(slo.ttft_s, self.ttft()) && within(slo.e2e_s, self.e2e())
+    }
+}
 
 impl Tally {
     /// Nothing yet.
     pub fn new(frame: Frame) -> Self {
-        let _ = frame;
-        todo!()
+        Self {
+            frame,
+            from: None,
+            to: None,
+            first_sent: None,
+            last_end: 0,
+            begun: 0,
+            sent_until: 0,
+            ended_until: 0,
+            ended: 0,
+            requests: Requests::default(),
+            tokens: Tokens::default(),
+            good: 0,
+            spent: 0,
+            empty: 0,
+            reasoned: 0,
+            unanswered: 0,
+            ttft: Sample::default(),
+            answer: Sample::default(),
+            tpot: Sample::default(),
+            e2e: Sample::default(),
+            scheduled_ttft: Sample::default(),
+            scheduled_e2e: Sample::default(),
+            itl: Gaps::new(),
+            lag: Gaps::new(),
+            flow: Flow::default(),
+            slices: Slices::new(frame.epoch_unix_ms),
+            saturation: Saturation::default(),
+        }
     }
-    /// Requests are measured that are dispatched from this moment on, µs.
+
+    /// Requests are measured that are dispatched from this moment on, µs. To be said before one of them ends.
     pub fn measure_from(&mut self, micros: u64) {
-        let _ = micros;
-        todo!()
+        self.from = Some(micros);
+        self.flow = Flow {
+            requests: Bins::from(micros),
+            came: Bins::from(micros),
+            ended: Bins::from(micros),
+            total: Bins::from(micros),
+            ..Flow::default()
+        };
     }
-    /// … and before this one.
+
+    /// … and before this one. To be said before one dispatched later ends.
     pub fn measure_to(&mut self, micros: u64) {
-        let _ = micros;
-        todo!()
+        self.to = Some(micros);
     }
-    /// A request was dispatched at this moment, µs.
+
+    /// A request was dispatched at this moment, µs; one that then [ended](Self::add) without ever being dispatched, for
+    /// want of a connection, is not counted as sent.
     pub fn sent(&mut self, micros: u64) {
-        let _ = micros;
-        todo!()
+        self.first_sent.get_or_insert(micros);
+        self.begun += 1;
+        self.requests.sent += 1;
+        self.sent_until += u64::from(self.is_before_end(micros));
+        self.saturation.sent(micros);
     }
+
+    fn is_before_end(&self, micros: u64) -> bool {
+        self.to.is_none_or(|to| micros < to)
+    }
+
     /// A request ended.
     pub fn add(&mut self, ended: &Ended<'_>) {
-        let _ = ended;
-        todo!()
+        let exchange = ended.exchange;
+        // One that was never dispatched belongs where it should have been.
+        let began = exchange.dispatched.unwrap_or_else(|| ended.free.max(ended.intended));
+        let measured = self.from.is_some_and(|from| from <= began) && self.is_before_end(began);
+        self.ended += 1;
+        self.ended_until += u64::from(self.is_before_end(began));
+        self.last_end = self.last_end.max(exchange.end);
+        self.requests.held_back += u64::from(ended.held_back);
+        self.spent += spent(ended);
+        self.saturation.ended();
+        match exchange.dispatched {
+            Some(dispatched) if measured => {
+                self.requests.measured += 1;
+                self.lag.push(dispatched.saturating_sub(ended.intended.max(ended.free)));
+            }
+            Some(_) => {}
+            None => self.requests.sent = self.requests.sent.saturating_sub(1),
+        }
+        match good(ended) {
+            Some(good) => self.add_good(&good, measured),
+            None if measured => self.count_fault(exchange.fault.as_ref()),
+            None => {}
+        }
     }
+
+    fn count_fault(&mut self, fault: Option<&Fault>) {
+        let requests = &mut self.requests;
+        let count = match fault {
+            Some(Fault::Unconnected(_)) => &mut requests.unconnected,
+            Some(Fault::Refused { .. }) => &mut requests.refused,
+            Some(Fault::Cut(_)) => &mut requests.cut,
+            Some(Fault::Status { .. } | Fault::Stream(_) | Fault::Malformed(_) | Fault::Timeout(_)) => {
+                &mut requests.failed
+            }
+            None => {
+                self.empty += 1;
+                &mut requests.failed
+            }
+        };
+        *count += 1;
+    }
+
+    fn add_good(&mut self, good: &Good<'_>, measured: bool) {
+        let Good { ended, dispatched, first, .. } = *good;
+        self.saturation.served(ended.intended, dispatched, first, ended.exchange.end);
+        if self.from.is_some() {
+            // Rates of all requests run to the last of them, whenever it ends.
+            let until = if self.frame.whole { u64::MAX } else { self.to.unwrap_or(u64::MAX) };
+            self.flow.add(good, until);
+        }
+        if measured {
+            self.requests.ok += 1;
+            self.good += u64::from(good.keeps(&self.frame.slo));
+            self.count_tokens(good);
+            self.add_latencies(good);
+        }
+    }
+
+    fn count_tokens(&mut self, good: &Good<'_>) {
+        let (tokens, usage) = (&mut self.tokens, good.ended.exchange.usage.unwrap_or_default());
+        add(&mut tokens.prompt, usage.prompt);
+        add(&mut tokens.cached, usage.cached);
+        add(&mut tokens.output, good.output);
+        tokens.events += good.ended.stamps.len() as u64;
+        tokens.uncounted += u64::from(good.output.is_none());
+        tokens.other_length += u64::from(good.output.is_some_and(|output| output != u64::from(good.ended.output)));
+    }
+
+    fn add_latencies(&mut self, good: &Good<'_>) {
+        let Good { ended, dispatched, first, last, .. } = *good;
+        let exchange = ended.exchange;
+        self.ttft.push(good.ttft());
+        self.slices.add(Of::Ttft, first, good.ttft());
+        self.e2e.push(good.e2e());
+        self.slices.add(Of::E2e, exchange.end, good.e2e());
+        if let Some(tpot) = good.tpot() {
+            self.tpot.push(tpot);
+            self.slices.add(Of::Tpot, exchange.end, tpot);
+        }
+        self.reasoned += u64::from(exchange.first_answer != Some(first));
+        match exchange.first_answer {
+            Some(answer) => self.answer.push(seconds(dispatched, answer)),
+            None => self.unanswered += 1,
+        }
+        if self.frame.open {
+            self.scheduled_ttft.push(seconds(ended.intended, first));
+            self.scheduled_e2e.push(seconds(ended.intended, last));
+        }
+        for pair in ended.stamps.windows(2) {
+            let gap = pair[1].at.saturating_sub(pair[0].at);
+            self.itl.push(gap);
+            self.slices.add(Of::Itl, pair[1].at, gap as f64 / 1e6);
+        }
+    }
+
     /// Measured requests that ended well so far.
     pub fn measured_ok(&self) -> u64 {
-        todo!()
+        self.requests.ok
     }
+
     /// Measured requests so far that ended, and those of them that did not end well.
     pub fn faults(&self) -> (u64, u64) {
-        todo!()
+        let Requests { ok, refused, cut, failed, unconnected, .. } = self.requests;
+        let bad = refused + cut + failed + unconnected;
+        (ok + bad, bad)
     }
+
     /// Tokens that all requests so far have cost, measured or not: counted by the server, else as planned.
     pub fn spent_tokens(&self) -> u64 {
-        todo!()
+        self.spent
     }
-    /// Whether more comes than is served: TTFT and requests in flight both grow, and neither by chance.
+
+    /// Whether more comes than is served: TTFT and requests in flight both grow, and neither by chance. Never so in a
+    /// closed loop, where a user waits for its answer.
     pub fn is_over_saturated(&self) -> bool {
-        todo!()
+        self.frame.open && self.saturation.is_over()
     }
+
+    /// From the intended start of the measured requests, or from when there was a place for them, to their dispatch.
+    pub fn dispatch_lag(&self) -> Lag {
+        self.lag.lag()
+    }
+
+    /// Whether all that began before the end of the measured time has ended.
+    fn is_complete(&self) -> bool {
+        self.to.is_some() && self.ended_until >= self.sent_until
+    }
+
+    /// Until when rates are counted, µs.
+    fn rates_until(&self, now: u64) -> u64 {
+        match self.to {
+            Some(_) if self.frame.whole && self.is_complete() => self.last_end,
+            Some(to) if !self.frame.whole => to.min(now),
+            _ => now,
+        }
+    }
+
     /// The figures so far; `state`, `not_sent` and `client` are the caller's to say. `now` in µs stands for an end that has not come.
     pub fn level(&self, now: u64, client: Client) -> Level {
-        let _ = (now, client);
-        todo!()
+        let unix = |micros: u64| self.frame.epoch_unix_ms + micros / 1000;
+        let from = self.from.unwrap_or(now);
+        let until = self.rates_until(now);
+        let seconds = seconds(from, until);
+        let all_ended = self.to.is_some() && self.ended >= self.begun;
+        let ended_unix_ms = unix(if all_ended { self.last_end } else { now });
+        let from_unix_ms = unix(from);
+        let e2e_s = self.e2e.latency();
+        // Where that is not known, nobody can say whether pieces of the time are independent.
+        let told = seconds >= RATE_S && e2e_s.p50.is_some_and(|e2e| seconds >= RATE_E2E * e2e.value);
+        let rate = |bins: &Bins| self.from.and_then(|_| bins.rate(until, told));
+        // What is in flight has tokens that are not heard of yet: by when they came, the rate would be too low.
+        let output = if self.is_complete() { &self.flow.came } else { &self.flow.ended };
+        let (ended, _) = self.faults();
+        Level {
+            place: self.frame.place,
+            repeat: self.frame.repeat,
+            load: self.frame.load,
+            started_unix_ms: unix(self.first_sent.unwrap_or(now)),
+            from_unix_ms,
+            to_unix_ms: unix(self.to.unwrap_or(now)),
+            ended_unix_ms,
+            requests: self.requests,
+            tokens: self.tokens,
+            ttft_s: self.ttft.latency(),
+            answer_s: if self.reasoned > 0 { self.answer.latency() } else { Latency::default() },
+            itl_s: self.itl.latency(),
+            tpot_s: self.tpot.latency(),
+            e2e_s,
+            scheduled_ttft_s: self.frame.open.then(|| self.scheduled_ttft.latency()),
+            scheduled_e2e_s: self.frame.open.then(|| self.scheduled_e2e.latency()),
+            requests_per_s: rate(&self.flow.requests),
+            output_tokens_per_s: rate(output).filter(|_| self.flow.uncounted == 0),
+            total_tokens_per_s: rate(&self.flow.total).filter(|_| self.flow.uncounted_total == 0),
+            goodput: if self.frame.slo.is_given() { goodput(self.good, ended, seconds) } else { None },
+            client,
+            slices: self.slices.within(from_unix_ms, ended_unix_ms),
+            notes: self.notes(),
+            ..Level::default()
+        }
     }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let mut say = |n: u64, words: &str| {
+            if n > 0 {
+                notes.push(format!("{words}: {n}"));
+            }
+        };
+        say(self.empty, "answers that ended well but were empty, counted as failed");
+        say(self.unanswered, "answers that were reasoning to their end and have no time to the answer");
+        say(
+            self.flow.uncounted_total,
+            "answers that came without a count of their tokens, so that rates of tokens are not known",
+        );
+        if self.to.is_some() && !self.is_complete() {
+            notes.push("requests were still in flight: output tokens/s counts those of requests that ended".to_owned());
+        }
+        if let Some(output) = self.tokens.output
+            && self.tokens.uncounted == 0
+            && output as f64 >= TOKENS_TO_EVENT * self.tokens.events as f64
+        {
+            let each = output as f64 / self.tokens.events as f64;
+            notes.push(format!("an event held {each:.2} tokens: ITL lies between events, TPOT between tokens"));
+        }
+        notes
+    }
+}
+
+impl Flow {
+    /// Takes in a request, as far as it came before `until`, µs.
+    fn add(&mut self, good: &Good<'_>, until: u64) {
+        let Good { ended, first, output, .. } = *good;
+        let end = ended.exchange.end;
+        let prompt = ended.exchange.usage.and_then(|usage| usage.prompt);
+        if (self.requests.start()..until).contains(&end) {
+            self.requests.add(end, 1.0);
+            self.uncounted_total += u64::from(output.is_none() || prompt.is_none());
+            if let Some(output) = output {
+                self.ended.add(end, output as f64);
+                self.total.add(end, (output + prompt.unwrap_or(0)) as f64);
+            }
+        }
+        match output {
+            Some(output) => {
+                let even = output as f64 / ended.stamps.len() as f64;
+                let each_known = ended.stamps.iter().all(|stamp| stamp.tokens.is_some());
+                for stamp in ended.stamps.iter().filter(|stamp| stamp.at < until) {
+                    let tokens = stamp.tokens.filter(|_| each_known).map_or(even, f64::from);
+                    self.came.add(stamp.at, tokens);
+                }
+            }
+            // It has tokens in the measured time, and nobody knows how many.
+            None if end >= self.requests.start() && first < until => self.uncounted += 1,
+            None => {}
+        }
+    }
+}
+
+/// Seconds between two moments, µs; 0 where they are the other way round.
+fn seconds(from: u64, to: u64) -> f64 {
+    to.saturating_sub(from) as f64 / 1e6
+}
+
+fn add(sum: &mut Option<u64>, more: Option<u64>) {
+    if let Some(more) = more {
+        *sum = Some(sum.unwrap_or(0) + more);
+    }
+}
+
+/// `None` for a request that did not end well, or had no content.
+fn good<'a>(ended: &'a Ended<'a>) -> Option<Good<'a>> {
+    let exchange = ended.exchange;
+    if exchange.fault.is_some() {
+        return None;
+    }
+    let (first, last) = (exchange.first_content?, exchange.last_content?);
+    let (dispatched, output) = (exchange.dispatched?, counted_output(exchange, ended.stamps));
+    (!ended.stamps.is_empty()).then_some(Good { ended, dispatched, first, last, output })
+}
+
+/// Output tokens as the server counts them: at the end, or with each event.
+fn counted_output(exchange: &Exchange, stamps: &[Stamp]) -> Option<u64> {
+    let each = || stamps.iter().map(|stamp| stamp.tokens.map(u64::from)).sum();
+    exchange.usage.and_then(|usage| usage.output).or_else(each)
+}
+
+/// What a request cost, tokens. One that was refused or had no connection cost nothing; of one that broke off nobody
+/// knows, and it may have cost all.
+fn spent(ended: &Ended<'_>) -> u64 {
+    let exchange = ended.exchange;
+    if matches!(exchange.fault, Some(Fault::Unconnected(_) | Fault::Refused { .. })) {
+        return 0;
+    }
+    let usage = exchange.usage.unwrap_or_default();
+    let output = if exchange.fault.is_some() { usage.output } else { counted_output(exchange, ended.stamps) };
+    usage.prompt.unwrap_or_else(|| ended.prompt.into()) + output.unwrap_or_else(|| ended.output.into())
 }
