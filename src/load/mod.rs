@@ -16,6 +16,7 @@
 mod agree;
 mod ask;
 pub mod body;
+pub mod apart;
 pub mod buckets;
 pub mod exchange;
 pub mod given;
