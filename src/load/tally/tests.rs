@@ -1,3 +1,5 @@
+//! Requests of known moments, and the figures that arithmetic gives for them.
+
 use super::*;
 use crate::load::buckets::bucket;
 use crate::load::exchange::Usage;
