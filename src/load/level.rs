@@ -108,6 +108,13 @@ pub enum State {
     Stopped,
 }
 
+impl Requests {
+    /// Measured requests that came to nothing, however.
+    pub const fn lost(&self) -> u64 {
+        self.refused + self.cut + self.failed + self.unconnected
+    }
+}
+
 impl State {
     /// Whether it is over.
     pub const fn is_over(self) -> bool {
@@ -337,6 +344,16 @@ pub struct Silicon {
     pub throttled_ms_per_s: Option<f64>,
     /// Why, most of the time; `None` where they were not.
     pub throttled_by: Option<String>,
+}
+
+impl Silicon {
+    /// Throttled time from which on a level is marked, ms per second: a twentieth of the time.
+    const MARKED_MS: f64 = 50.0;
+
+    /// Whether its clocks were held down for more than moments.
+    pub fn is_throttled(&self) -> bool {
+        self.throttled_ms_per_s.is_some_and(|ms| ms >= Self::MARKED_MS)
+    }
 }
 
 /// What held a level back.
