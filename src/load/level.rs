@@ -381,3 +381,6 @@ pub struct Knee {
     /// What it rests on, in a sentence.
     pub words: String,
 }
+
+#[cfg(test)]
+pub(crate) mod fixture;

@@ -4,6 +4,7 @@
 //! the page that is not in the document; what is missing there is a dash here.
 
 mod matrix;
+mod sweep;
 
 use std::fmt::Write as _;
 
@@ -92,6 +93,7 @@ pub fn page(report: &Report) -> String {
     if !(report.checks.is_empty() && report.notes.is_empty()) {
         out.push('\n');
     }
+    sweep::levels(&mut out, report);
     run(&mut out, report);
     environment(&mut out, &report.environment);
     samples(&mut out, report);
@@ -319,18 +321,19 @@ pub fn compare(old: &Report, new: &Report) -> Result<String, String> {
 }
 
 /// What else was not the same: reasons to doubt a comparison.
-fn differences(old: &Report, new: &Report) -> Vec<(&'static str, String, String)> {
+fn differences<'a>(old: &'a Report, new: &'a Report) -> Vec<(&'a str, String, String)> {
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "not known".to_owned());
     let inputs = |report: &Report| {
         let pairs: Vec<_> = report.inputs.iter().map(|(name, value)| format!("{name} {value}")).collect();
         pairs.join(", ")
     };
     let bound = |report: &Report| report.bound().unwrap_or("all of it").to_owned();
+    let target = |report: &Report| report.target.endpoint.clone().unwrap_or_else(|| report.target.key());
     let product =
         |report: &Report| report.target.gpus.first().map_or_else(|| "host".to_owned(), |gpu| gpu.name.clone());
     [
         ("machine", old.host.clone(), new.host.clone()),
-        ("target", old.target.key(), new.target.key()),
+        ("target", target(old), target(new)),
         ("product", product(old), product(new)),
         ("inputs", inputs(old), inputs(new)),
         ("bound to", bound(old), bound(new)),
@@ -340,6 +343,7 @@ fn differences(old: &Report, new: &Report) -> Vec<(&'static str, String, String)
         ("warptop", old.warptop.clone(), new.warptop.clone()),
     ]
     .into_iter()
+    .chain(sweep::told(old, new))
     .filter(|(_, before, after)| before != after)
     .collect()
 }
