@@ -3,6 +3,7 @@
 //! Pure: the JSON document in, text out. It must not know where reports are kept. Invariant: nothing is on
 //! the page that is not in the document; what is missing there is a dash here.
 
+mod apart;
 mod matrix;
 mod sweep;
 
@@ -317,6 +318,7 @@ pub fn compare(old: &Report, new: &Report) -> Result<String, String> {
             cell(&figure.unit)
         );
     }
+    apart::levels(&mut out, old, new);
     Ok(out)
 }
 

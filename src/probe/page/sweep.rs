@@ -88,12 +88,13 @@ const fn state(state: State) -> &'static str {
 }
 
 /// Head and rule of a table, the first column to the left.
-fn head(out: &mut String, columns: &[&str]) {
+pub(super) fn head(out: &mut String, columns: &[&str]) {
     let _ = writeln!(out, "| {} |", columns.join(" | "));
     let _ = writeln!(out, "| --- |{}", " ---: |".repeat(columns.len() - 1));
 }
 
-fn row(out: &mut String, cells: &[String]) {
+/// A row of a table.
+pub(super) fn row(out: &mut String, cells: &[String]) {
     let cells: Vec<_> = cells.iter().map(|text| cell(text)).collect();
     let _ = writeln!(out, "| {} |", cells.join(" | "));
 }
