@@ -7,7 +7,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use percent_encoding::percent_decode_str;
 use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
 use super::access::Key;
 
@@ -74,6 +77,47 @@ impl Endpoint {
     /// Whether the URL holds a user name or a password.
     pub fn has_credentials(&self) -> bool {
         !self.base.username().is_empty() || self.base.password().is_some()
+    }
+
+    /// All headers that open it, each marked sensitive: those of its key, or else user name and password of the URL.
+    pub fn headers(&self) -> HeaderMap {
+        let mut headers = self.key.headers().clone();
+        if !headers.contains_key(AUTHORIZATION)
+            && let Some(basic) = self.basic()
+        {
+            headers.insert(AUTHORIZATION, basic);
+        }
+        headers
+    }
+
+    /// User name and password as a header (RFC 7617).
+    fn basic(&self) -> Option<HeaderValue> {
+        if !self.has_credentials() {
+            return None;
+        }
+        let mut pair: Vec<u8> = percent_decode_str(self.base.username()).collect();
+        pair.push(b':');
+        pair.extend(percent_decode_str(self.base.password().unwrap_or_default()));
+        // Base64 is always a header's value.
+        let mut value = HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(pair))).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    /// Whether a text that came back may hold a part of what was sent to open it.
+    pub fn is_echoed(&self, text: &str) -> bool {
+        self.has_credentials() || self.key.is_echoed(text)
+    }
+
+    /// The host asked, without the brackets of an IPv6 address.
+    pub fn host(&self) -> &str {
+        self.base.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// The host as a request names it: with its port unless that is the scheme's own.
+    pub fn authority(&self) -> String {
+        let host = self.base.host_str().unwrap_or_default();
+        self.base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
 
     /// Whether asking it takes TLS.
@@ -195,6 +239,31 @@ mod tests {
         }
         assert!(Endpoint::parse("").is_err() && Endpoint::parse("http://").is_err());
         assert!(Endpoint::parse("8000").is_err(), "0.0.31.64 is not what was meant");
+    }
+
+    #[test]
+    fn what_opens_it_is_a_sensitive_header() {
+        let sent = |text: &str| {
+            let headers = Endpoint::parse(text).unwrap().headers();
+            headers.get(AUTHORIZATION).map(|value| (value.to_str().unwrap().to_owned(), value.is_sensitive()))
+        };
+        assert_eq!(sent("http://gpu7:8000"), None);
+        // printf 'ann:p@ss word' | base64
+        assert_eq!(sent("http://ann:p%40ss%20word@gpu7"), Some(("Basic YW5uOnBAc3Mgd29yZA==".to_owned(), true)));
+        assert_eq!(sent("http://ann@gpu7"), Some(("Basic YW5uOg==".to_owned(), true)));
+        let endpoint = Endpoint::parse("http://ann:x@gpu7").unwrap();
+        assert!(endpoint.is_echoed("anything") && !Endpoint::parse("http://gpu7").unwrap().is_echoed("anything"));
+    }
+
+    #[test]
+    fn host_and_authority_are_what_a_request_needs() {
+        let of = |text: &str| {
+            let endpoint = Endpoint::parse(text).unwrap();
+            (endpoint.host().to_owned(), endpoint.authority())
+        };
+        assert_eq!(of("http://[::1]:9/x"), ("::1".to_owned(), "[::1]:9".to_owned()));
+        assert_eq!(of("https://ann:x@gw:443/x"), ("gw".to_owned(), "gw".to_owned()));
+        assert_eq!(of("gpu7:8000"), ("gpu7".to_owned(), "gpu7:8000".to_owned()));
     }
 
     #[test]

@@ -5,5 +5,6 @@
 //! in no text; TLS is checked, always.
 
 pub mod access;
+pub mod answer;
 pub mod endpoint;
 pub mod tls;

@@ -13,13 +13,11 @@ use reqwest::{Client, Response, StatusCode, redirect};
 
 pub(super) use super::trouble::Trouble;
 use crate::model::text;
+pub(super) use crate::net::answer::MAX_BODY;
+use crate::net::answer::{MAX_ERROR_BODY, excerpt};
 use crate::net::endpoint::Endpoint;
 use crate::net::tls::{self, Authorities};
 
-/// Longest body that is read, packed or not: a hundred times what vLLM sends.
-pub(super) const MAX_BODY: usize = 8 << 20;
-/// So much is read of an answer that only says what is wrong.
-const MAX_ERROR_BODY: usize = 16 << 10;
 /// Redirects that are followed.
 const MAX_REDIRECTS: usize = 3;
 
@@ -154,42 +152,5 @@ fn redirected(response: &Response) -> Trouble {
             Trouble::Redirect { status, to }
         }
         None => Trouble::Status { status, excerpt: "no place to redirect to".to_owned() },
-    }
-}
-
-/// The start of an answer, for the screen: the message alone when it is the JSON of an API.
-fn excerpt(body: &[u8]) -> String {
-    let message = message(body).unwrap_or_else(|| {
-        let start = body.get(..400).unwrap_or(body);
-        String::from_utf8_lossy(start).into_owned()
-    });
-    text::clean(&message).chars().take(100).collect()
-}
-
-/// The message in `{"error": {"message": …}}`, `{"error": …}`, `{"detail": …}` or `{"message": …}`.
-fn message(body: &[u8]) -> Option<String> {
-    let json: serde_json::Value = serde_json::from_slice(body).ok()?;
-    let places = ["/error/message", "/error", "/detail", "/message"];
-    places.iter().find_map(|place| json.pointer(place)?.as_str().map(ToOwned::to_owned))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_message_of_an_api_is_found() {
-        let cases = [
-            (r#"{"error":{"code":501,"message":"no metrics here","type":"x"}}"#, "no metrics here"),
-            (r#"{"error":"no"}"#, "no"),
-            (r#"{"detail":"Not\u001b[31m Found"}"#, "Not Found"),
-            (r#"{"message":"gone"}"#, "gone"),
-            (r#"{"detail":[1]}"#, r#"{"detail":[1]}"#),
-            ("Loading \n model", "Loading model"),
-        ];
-        for (body, words) in cases {
-            assert_eq!(excerpt(body.as_bytes()), words);
-        }
-        assert_eq!(excerpt(&[b'x'; 5000]).len(), 100);
     }
 }
