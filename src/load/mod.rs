@@ -18,8 +18,10 @@ mod ask;
 pub mod body;
 pub mod apart;
 pub mod buckets;
+pub mod chunk;
 pub mod exchange;
 pub mod given;
+mod fault;
 pub mod http;
 pub mod knee;
 pub mod lengths;
@@ -34,6 +36,13 @@ pub mod saturation;
 pub mod slices;
 pub mod tally;
 pub mod trace;
+mod reading;
+pub mod run;
+pub mod sse;
+pub mod tally;
+#[cfg(test)]
+pub(crate) mod tests;
+pub mod wire;
 pub mod work;
 
 pub use level::Level;
