@@ -140,6 +140,10 @@ impl Lane for Connection {
         exchange
     }
 
+    fn words(&self, body: &[u8]) -> String {
+        answer::words(body, &self.target.endpoint)
+    }
+
     async fn whole(&mut self, call: Call) -> Result<Answer, Fault> {
         let (limit, mut exchange) = (call.limit, Exchange::default());
         let done = timeout(limit, async {

@@ -37,9 +37,7 @@ pub mod slices;
 pub mod tally;
 pub mod trace;
 mod reading;
-pub mod run;
 pub mod sse;
-pub mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod wire;
