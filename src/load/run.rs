@@ -1,14 +1,55 @@
 //! A whole sweep on a thread of its own.
+//!
+//! The one thread carries every connection, so that nothing has to be handed over between a byte and its stamp. It must
+//! not know how requests look (`work`), how bytes travel (`http`) or what figures they come to (`tally`). Invariant: the
+//! caller, however slow, never holds it up.
 
+mod arrivals;
+mod client;
+mod conduct;
+mod open;
+mod order;
+mod pace;
+mod progress;
+mod purse;
+mod site;
+mod stage;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod users;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
-use crate::model::Clock;
+use tokio::task::LocalSet;
+
+use crate::model::{Clock, text};
 use crate::net::endpoint::Endpoint;
 use crate::net::tls::Authorities;
 
-use super::level::{Knee, Level};
+use super::exchange::Transport;
+use super::http::Wire;
+use super::knee::knee;
+use super::level::{Knee, Level, State};
 use super::plan::Plan;
+use super::tally::Tally;
+use super::work::{Terms, Work, agree};
+
+use pace::Pacer;
+use purse::Purse;
+use site::{Jobs, Record, Site};
+
+/// How often it looks whether it was told to stop, where nothing else runs.
+const STOP_LOOK: Duration = Duration::from_millis(20);
+/// Words that may wait for a caller that is slow to hear them; more are left out, but for levels that are over.
+const MOST_WAITING: usize = 64;
 
 /// Where and with what a sweep runs.
 #[derive(Clone)]
@@ -73,6 +114,129 @@ pub enum LoadError {
 /// # Errors
 /// When nothing could be measured.
 pub fn run(plan: &Plan, setup: &Setup, say: impl FnMut(Said)) -> Result<Swept, LoadError> {
-    let _ = (plan, setup, say);
-    todo!()
+    let (plan, setup) = (plan.clone(), setup.clone());
+    on_own_thread(move |voice| whole(plan, &setup, voice), say)
+}
+
+/// Does the work on a thread of its own; what it says is heard on this one.
+fn on_own_thread(
+    work: impl FnOnce(Voice) -> Result<Swept, LoadError> + Send + 'static,
+    mut say: impl FnMut(Said),
+) -> Result<Swept, LoadError> {
+    let (tell, said) = mpsc::channel();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let voice = Voice { tell, waiting: Arc::clone(&waiting) };
+    let thread = thread::Builder::new().name("warptop-load".to_owned()).spawn(move || work(voice));
+    let thread = thread.map_err(|error| no_system(&error))?;
+    // It ends when the other thread has let go of its end.
+    for word in said {
+        waiting.fetch_sub(1, Ordering::Relaxed);
+        say(word);
+    }
+    thread.join().unwrap_or_else(|panic| Err(LoadError::System(panicked(&*panic))))
+}
+
+/// What the thread of the load says, to the thread that called.
+struct Voice {
+    tell: mpsc::Sender<Said>,
+    /// Words that nobody has heard yet.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Voice {
+    fn say(&self, word: Said) {
+        let must = matches!(&word, Said::Level(level) if level.state.is_over());
+        if must || self.waiting.load(Ordering::Relaxed) < MOST_WAITING {
+            // Counted first: it may be heard before this goes on. Whoever does not listen any more misses nothing.
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let _ = self.tell.send(word);
+        }
+    }
+}
+
+fn whole(plan: Plan, setup: &Setup, voice: Voice) -> Result<Swept, LoadError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| no_system(&error))?;
+    let wire = Wire::new(&setup.endpoint, &setup.authorities, Arc::clone(&setup.clock)).map_err(LoadError::Endpoint)?;
+    let swept = LocalSet::new().block_on(&runtime, levels(plan, setup, wire, voice));
+    // A name that is still being looked up is not waited for.
+    runtime.shutdown_background();
+    swept
+}
+
+/// What the endpoint takes, and then the levels.
+async fn levels(plan: Plan, setup: &Setup, wire: Wire, voice: Voice) -> Result<Swept, LoadError> {
+    voice.say(Said::Progress { done: 0.0, eta_s: None, what: "asking the endpoint what it takes".to_owned() });
+    let mut lane = wire.lane();
+    let terms = tokio::select! {
+        terms = agree(&plan, &mut lane) => terms.map_err(LoadError::Endpoint)?,
+        () = stopped(&setup.stop) => return Err(LoadError::Stopped),
+    };
+    let mut work = Work::new(&plan, terms.clone());
+    let now = setup.clock.micros();
+    let site = Rc::new(Site {
+        purse: RefCell::new(Purse::new(plan.budget, now)),
+        plan,
+        transport: wire,
+        clock: Arc::clone(&setup.clock),
+        stop: Arc::clone(&setup.stop),
+        pacer: Pacer::kernel,
+        cpu: client::cpu_ns,
+        record: Box::new(|frame| -> Box<dyn Record> { Box::new(Tally::new(frame)) }),
+        jobs: RefCell::new(Jobs::new(Box::new(move |lengths| work.next(lengths)))),
+        idle: RefCell::default(),
+        took_s: Cell::new(None),
+        say: Box::new(move |word| voice.say(word)),
+    });
+    let mut swept = sweep::sweep(&site).await.map_err(|error| no_system(&error))?;
+    swept.knee = knee(&swept.levels);
+    swept.notes.splice(0..0, terms.notes.iter().cloned());
+    swept.facts = facts(&terms, setup);
+    judge(swept)
+}
+
+/// A sweep in which no request ended well is none.
+fn judge(swept: Swept) -> Result<Swept, LoadError> {
+    if swept.levels.iter().any(|level| level.requests.ok > 0) {
+        return Ok(swept);
+    }
+    match swept.levels.last().map(|level| level.state) {
+        None | Some(State::Stopped) => Err(LoadError::Stopped),
+        Some(State::OutOfBudget) => Err(LoadError::Endpoint(format!(
+            "nothing was measured: {}; allow more, or ask for shorter levels",
+            swept.ended_early
+        ))),
+        Some(_) if swept.ended_early.is_empty() => {
+            let why = swept.levels.iter().flat_map(|level| &level.notes).next_back();
+            Err(LoadError::Endpoint(format!(
+                "no measured request ended well{}",
+                why.map_or_else(String::new, |why| format!(": {why}"))
+            )))
+        }
+        Some(_) => Err(LoadError::Endpoint(swept.ended_early)),
+    }
+}
+
+fn facts(terms: &Terms, setup: &Setup) -> Vec<(String, String)> {
+    let prompts = if terms.ids.is_some() { "token ids" } else { "words" };
+    let facts =
+        [("endpoint", setup.endpoint.place()), ("model", text::clean(&terms.model)), ("prompts", prompts.to_owned())];
+    facts.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// Returns when it was told to stop.
+async fn stopped(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        tokio::time::sleep(STOP_LOOK).await;
+    }
+}
+
+fn no_system(error: &io::Error) -> LoadError {
+    LoadError::System(format!("the load client cannot start: {error}; close what uses many files or threads"))
+}
+
+/// A fault of ours, in words.
+fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
+    let words = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("the load client broke off, which is a fault of warptop: {}", text::clean(words.unwrap_or("no words")))
 }

@@ -1,0 +1,323 @@
+//! One level while it runs: which requests may go out, which are, and what became of them.
+//!
+//! It must not know when a request is due nor when the level is over. Invariant: each request that begins is in the
+//! books once, and leaves them once, when it ends. All moments are µs.
+
+use std::cell::{Ref, RefCell, RefMut};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::load::exchange::{Call, Exchange, Fault, Lane as _, Transport};
+use crate::load::level::State;
+use crate::load::tally::{Ended, Frame};
+use crate::load::work::Job;
+
+use super::client::Proof;
+use super::site::{Carrier, Lengths, Record, Site};
+
+/// Requests that have ended before a share of faults means anything.
+const FEWEST_ENDED: u64 = 20;
+/// So many requests without a connection, and nothing else yet: there is no server.
+const NO_SERVER: u64 = 3;
+/// Different faults that are told apart.
+const MOST_FAULTS: usize = 32;
+
+/// When a request should have begun, and when it could.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    /// When it should.
+    pub(super) intended: u64,
+    /// When there was a place for it; `None`: at once.
+    pub(super) held_until: Option<u64>,
+}
+
+/// A request that may go out.
+pub(super) struct Ticket {
+    number: u64,
+    job: Job,
+}
+
+/// Why a level ends before its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// How it ended.
+    pub(super) state: State,
+    /// Why, in words.
+    pub(super) words: String,
+    /// Whether what is in flight is not waited for.
+    pub(super) at_once: bool,
+}
+
+/// What is known of the requests of a level.
+pub(super) struct Books {
+    /// How late and how busy the client was.
+    pub(super) proof: Proof,
+    /// Requests that may begin.
+    pub(super) most: Option<u64>,
+    /// Requests that began.
+    pub(super) begun: u64,
+    /// Whether no more may begin.
+    pub(super) shut: bool,
+    /// Why it ends before its time.
+    pub(super) cut: Option<Cut>,
+    /// Requests of the measured time that are in flight, once that is over.
+    pub(super) owed: u64,
+    /// When the request ended that ended last.
+    pub(super) last_end: u64,
+    /// Longest that a request took, µs.
+    pub(super) longest: u64,
+    /// Users who have not had an answer yet.
+    pub(super) fresh: u32,
+    from: Option<u64>,
+    /// End of the measured time and how many requests had begun by then.
+    to: Option<(u64, u64)>,
+    ended: u64,
+    faulty: u64,
+    unconnected: u64,
+    took: u64,
+    faults: BTreeMap<String, u64>,
+    /// Measured requests that had to make a connection.
+    connects: u64,
+    /// Rests of users after a fault, and how long they were.
+    rests: (u64, u64),
+}
+
+/// A level while it runs.
+pub(super) struct Stage<T: Transport> {
+    /// What all levels share.
+    pub(super) site: Rc<Site<T>>,
+    record: RefCell<Box<dyn Record>>,
+    books: RefCell<Books>,
+    /// Requests that are made ahead of their time.
+    ahead: usize,
+}
+
+impl<T: Transport> Stage<T> {
+    /// An idle one for so many users (0: an open loop), that lets at most so many requests begin.
+    pub(super) fn new(site: Rc<Site<T>>, frame: Frame, users: u32, most: Option<u64>) -> Self {
+        let books = Books {
+            proof: Proof::new(site.cpu),
+            most,
+            begun: 0,
+            shut: false,
+            cut: None,
+            owed: 0,
+            last_end: 0,
+            longest: 0,
+            fresh: users,
+            from: None,
+            to: None,
+            ended: 0,
+            faulty: 0,
+            unconnected: 0,
+            took: 0,
+            faults: BTreeMap::new(),
+            connects: 0,
+            rests: (0, 0),
+        };
+        let record = RefCell::new((site.record)(frame));
+        Self { site, record, books: RefCell::new(books), ahead: users as usize }
+    }
+
+    /// The books, to read. Never held across an `await`.
+    pub(super) fn books(&self) -> Ref<'_, Books> {
+        self.books.borrow()
+    }
+    /// The books, to write. Never held across an `await`.
+    pub(super) fn books_mut(&self) -> RefMut<'_, Books> {
+        self.books.borrow_mut()
+    }
+    /// The figures. Never held across an `await`.
+    pub(super) fn record(&self) -> Ref<'_, Box<dyn Record>> {
+        self.record.borrow()
+    }
+
+    /// Requests that are dispatched from now on are measured.
+    pub(super) fn measure_from(&self, at: u64) {
+        self.record.borrow_mut().measure_from(at);
+        let mut books = self.books.borrow_mut();
+        books.from = Some(at);
+        books.proof.measure_from(at);
+    }
+    /// … and up to now.
+    pub(super) fn measure_to(&self, at: u64) {
+        self.record.borrow_mut().measure_to(at);
+        let mut books = self.books.borrow_mut();
+        books.to = Some((at, books.begun));
+        books.owed = books.proof.flight.now;
+        books.proof.measure_to(at);
+    }
+
+    /// Lets a request begin now; `None`: no more may.
+    pub(super) fn begin(&self, lengths: Lengths) -> Option<Ticket> {
+        let mut books = self.books.borrow_mut();
+        if books.shut || books.most.is_some_and(|most| books.begun >= most) {
+            return None;
+        }
+        let mut record = self.record.borrow_mut();
+        let job = self.site.jobs.borrow_mut().take(lengths);
+        let mut purse = self.site.purse.borrow_mut();
+        if !purse.take(record.spent_tokens(), planned(&job)) {
+            self.site.jobs.borrow_mut().give_back(lengths, job);
+            books.cut(State::OutOfBudget, purse.no_tokens(), false);
+            return None;
+        }
+        let now = self.site.now();
+        record.sent(now);
+        books.proof.flight.begin(now);
+        books.begun += 1;
+        Some(Ticket { number: books.begun - 1, job })
+    }
+
+    /// Sends a request and sees it to its end; returns when that was and what went wrong.
+    pub(super) async fn carry(
+        &self,
+        carrier: &mut Carrier<T::Lane>,
+        ticket: Ticket,
+        slot: Slot,
+    ) -> (u64, Option<Fault>) {
+        let Ticket { number, mut job } = ticket;
+        let call = Call { path: job.path, body: Some(std::mem::take(&mut job.body)), limit: self.site.limit() };
+        let ahead = async {
+            // Whoever else is due comes first.
+            tokio::task::yield_now().await;
+            self.site.jobs.borrow_mut().prepare(None, self.ahead);
+        };
+        let (exchange, ()) = tokio::join!(biased; carrier.lane.stream(call, &mut carrier.stamps), ahead);
+        self.end(number, &job, slot, &exchange, carrier);
+        (exchange.end, exchange.fault)
+    }
+
+    fn end(&self, number: u64, job: &Job, slot: Slot, exchange: &Exchange, carrier: &Carrier<T::Lane>) {
+        let (record, books) = (&mut *self.record.borrow_mut(), &mut *self.books.borrow_mut());
+        let free = slot.held_until.unwrap_or(slot.intended);
+        record.add(&Ended {
+            intended: slot.intended,
+            held_back: slot.held_until.is_some(),
+            free,
+            prompt: job.prompt,
+            output: job.output,
+            exchange,
+            stamps: &carrier.stamps,
+        });
+        self.site.purse.borrow_mut().settle(planned(job));
+        books.proof.flight.end(self.site.now());
+        books.end(number, free, exchange, self.site.plan.most_errors);
+    }
+
+    /// A user had the first answer.
+    pub(super) fn warmed_up(&self) {
+        let fresh = &mut self.books.borrow_mut().fresh;
+        *fresh = fresh.saturating_sub(1);
+    }
+    /// A user rested for so many µs after a fault.
+    pub(super) fn rested(&self, micros: u64) {
+        let rests = &mut self.books.borrow_mut().rests;
+        *rests = (rests.0 + 1, rests.1 + micros);
+    }
+}
+
+impl Books {
+    /// Ends the level before its time; the first reason stays, unless one comes that does not wait.
+    pub(super) fn cut(&mut self, state: State, words: String, at_once: bool) {
+        self.shut = true;
+        if self.cut.as_ref().is_none_or(|cut| at_once && !cut.at_once) {
+            self.cut = Some(Cut { state, words, at_once });
+        }
+    }
+
+    /// How long a request took on average, s.
+    pub(super) fn took_s(&self) -> Option<f64> {
+        let well = self.ended - self.faulty;
+        (well > 0).then(|| self.took as f64 / 1e6 / well as f64)
+    }
+
+    fn end(&mut self, number: u64, free: u64, exchange: &Exchange, most_errors: f64) {
+        self.ended += 1;
+        self.last_end = self.last_end.max(exchange.end);
+        if self.to.is_some_and(|(_, begun)| number < begun) {
+            self.owed = self.owed.saturating_sub(1);
+        }
+        if let Some(dispatched) = exchange.dispatched {
+            self.longest = self.longest.max(exchange.end.saturating_sub(dispatched));
+            self.lag(dispatched, free, exchange.connected);
+        }
+        match &exchange.fault {
+            None => self.took += exchange.end.saturating_sub(exchange.dispatched.unwrap_or(exchange.end)),
+            Some(fault) => self.fault(fault),
+        }
+        self.judge(most_errors);
+    }
+
+    /// How late the request was. One that had to make a connection first waited for the server and not for the client.
+    fn lag(&mut self, dispatched: u64, free: u64, connected: bool) {
+        let is_measured =
+            self.from.is_some_and(|from| dispatched >= from) && self.to.is_none_or(|(to, _)| dispatched < to);
+        if is_measured && connected {
+            self.connects += 1;
+        } else if is_measured {
+            self.proof.dispatch.add(dispatched.saturating_sub(free));
+        }
+    }
+
+    fn fault(&mut self, fault: &Fault) {
+        self.faulty += 1;
+        self.unconnected += u64::from(matches!(fault, Fault::Unconnected(_)));
+        let words = fault.to_string();
+        if self.faults.len() < MOST_FAULTS || self.faults.contains_key(&words) {
+            *self.faults.entry(words).or_default() += 1;
+        }
+    }
+
+    /// Ends the level where too much fails.
+    fn judge(&mut self, most_errors: f64) {
+        let most = self.most_frequent_fault().unwrap_or_default();
+        if self.unconnected == self.ended && self.ended >= NO_SERVER {
+            let words = most.to_owned();
+            self.cut(State::Failing, words, true);
+        } else if self.ended >= FEWEST_ENDED && self.faulty as f64 > most_errors * self.ended as f64 {
+            let words = format!("{} of {} requests failed, most often: {most}", self.faulty, self.ended);
+            self.cut(State::Failing, words, false);
+        }
+    }
+
+    /// The fault that came most often, in words.
+    fn most_frequent_fault(&self) -> Option<&str> {
+        self.faults.iter().max_by_key(|(_, times)| **times).map(|(words, _)| words.as_str())
+    }
+
+    /// What has to be known of its requests to read the figures; `waited`: what was in flight was waited for.
+    pub(super) fn notes(&self, waited: bool) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some(cut) = &self.cut {
+            notes.push(format!("ended early: {}", cut.words));
+        }
+        let is_told = self.cut.as_ref().is_some_and(|cut| cut.state == State::Failing);
+        if let Some(words) = self.most_frequent_fault().filter(|_| !is_told) {
+            notes.push(format!("the fault that came most often: {words}"));
+        }
+        if self.rests.0 > 0 {
+            let (times, seconds) = (self.rests.0, self.rests.1 as f64 / 1e6);
+            notes.push(format!(
+                "users rested {times} times after a failed request, {seconds:.1} s in all: fewer requests were in flight"
+            ));
+        }
+        if self.connects > 0 {
+            notes.push(format!(
+                "{} measured requests had to make a connection first, which is not in the dispatch lag",
+                self.connects
+            ));
+        }
+        let lost = self.begun - self.ended;
+        if lost > 0 {
+            let why = if waited { "had no end in time" } else { "were given up" };
+            notes.push(format!("{lost} requests in flight at its end {why}: they count as sent and not as failed"));
+        }
+        notes
+    }
+}
+
+/// Tokens that a request is planned to cost.
+fn planned(job: &Job) -> u64 {
+    u64::from(job.prompt) + u64::from(job.output)
+}
