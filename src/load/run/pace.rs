@@ -37,15 +37,6 @@ impl Pacer {
         Ok(Self::Kernel(AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?))
     }
 
-    /// With tokio's timer.
-    ///
-    /// # Errors
-    /// Never; it is like [`Self::kernel`].
-    #[cfg(test)]
-    pub(super) fn tokio() -> io::Result<Self> {
-        Ok(Self::Tokio)
-    }
-
     /// Returns at `due`, µs of `clock`; at once where that is past.
     pub(super) async fn until(&self, clock: &dyn Clock, due: u64) {
         loop {

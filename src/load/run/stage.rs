@@ -34,6 +34,8 @@ pub(super) struct Slot {
 /// A request that may go out.
 pub(super) struct Ticket {
     number: u64,
+    /// When it was let go.
+    at: u64,
     job: Job,
 }
 
@@ -166,43 +168,43 @@ impl<T: Transport> Stage<T> {
         record.sent(now);
         books.proof.flight.begin(now);
         books.begun += 1;
-        Some(Ticket { number: books.begun - 1, job })
+        Some(Ticket { number: books.begun - 1, at: now, job })
     }
 
     /// Sends a request and sees it to its end; returns when that was and what went wrong.
     pub(super) async fn carry(
         &self,
         carrier: &mut Carrier<T::Lane>,
-        ticket: Ticket,
+        mut ticket: Ticket,
         slot: Slot,
     ) -> (u64, Option<Fault>) {
-        let Ticket { number, mut job } = ticket;
-        let call = Call { path: job.path, body: Some(std::mem::take(&mut job.body)), limit: self.site.limit() };
+        let body = Some(std::mem::take(&mut ticket.job.body));
+        let call = Call { path: ticket.job.path, body, limit: self.site.limit() };
         let ahead = async {
             // Whoever else is due comes first.
             tokio::task::yield_now().await;
             self.site.jobs.borrow_mut().prepare(None, self.ahead);
         };
         let (exchange, ()) = tokio::join!(biased; carrier.lane.stream(call, &mut carrier.stamps), ahead);
-        self.end(number, &job, slot, &exchange, carrier);
+        self.end(&ticket, slot, &exchange, carrier);
         (exchange.end, exchange.fault)
     }
 
-    fn end(&self, number: u64, job: &Job, slot: Slot, exchange: &Exchange, carrier: &Carrier<T::Lane>) {
+    fn end(&self, ticket: &Ticket, slot: Slot, exchange: &Exchange, carrier: &Carrier<T::Lane>) {
         let (record, books) = (&mut *self.record.borrow_mut(), &mut *self.books.borrow_mut());
         let free = slot.held_until.unwrap_or(slot.intended);
         record.add(&Ended {
             intended: slot.intended,
             held_back: slot.held_until.is_some(),
             free,
-            prompt: job.prompt,
-            output: job.output,
+            prompt: ticket.job.prompt,
+            output: ticket.job.output,
             exchange,
             stamps: &carrier.stamps,
         });
-        self.site.purse.borrow_mut().settle(planned(job));
+        self.site.purse.borrow_mut().settle(planned(&ticket.job));
         books.proof.flight.end(self.site.now());
-        books.end(number, free, exchange, self.site.plan.most_errors);
+        books.end(ticket, free, exchange, self.site.plan.most_errors);
     }
 
     /// A user had the first answer.
@@ -232,15 +234,15 @@ impl Books {
         (well > 0).then(|| self.took as f64 / 1e6 / well as f64)
     }
 
-    fn end(&mut self, number: u64, free: u64, exchange: &Exchange, most_errors: f64) {
+    fn end(&mut self, ticket: &Ticket, free: u64, exchange: &Exchange, most_errors: f64) {
         self.ended += 1;
         self.last_end = self.last_end.max(exchange.end);
-        if self.to.is_some_and(|(_, begun)| number < begun) {
+        if self.to.is_some_and(|(_, begun)| ticket.number < begun) {
             self.owed = self.owed.saturating_sub(1);
         }
         if let Some(dispatched) = exchange.dispatched {
             self.longest = self.longest.max(exchange.end.saturating_sub(dispatched));
-            self.lag(dispatched, free, exchange.connected);
+            self.lag(dispatched, free, exchange.connected.then_some(ticket.at));
         }
         match &exchange.fault {
             None => self.took += exchange.end.saturating_sub(exchange.dispatched.unwrap_or(exchange.end)),
@@ -249,14 +251,12 @@ impl Books {
         self.judge(most_errors);
     }
 
-    /// How late the request was. One that had to make a connection first waited for the server and not for the client.
-    fn lag(&mut self, dispatched: u64, free: u64, connected: bool) {
-        let is_measured =
-            self.from.is_some_and(|from| dispatched >= from) && self.to.is_none_or(|(to, _)| dispatched < to);
-        if is_measured && connected {
-            self.connects += 1;
-        } else if is_measured {
-            self.proof.dispatch.add(dispatched.saturating_sub(free));
+    /// How late the request was. One that had to make a connection first, from `connects` on, waited for the server from
+    /// then on and not for the client.
+    fn lag(&mut self, dispatched: u64, free: u64, connects: Option<u64>) {
+        if self.from.is_some_and(|from| dispatched >= from) && self.to.is_none_or(|(to, _)| dispatched < to) {
+            self.connects += u64::from(connects.is_some());
+            self.proof.dispatch.add(connects.unwrap_or(dispatched).saturating_sub(free));
         }
     }
 
@@ -304,7 +304,7 @@ impl Books {
         }
         if self.connects > 0 {
             notes.push(format!(
-                "{} measured requests had to make a connection first, which is not in the dispatch lag",
+                "{} measured requests had to make a connection first, which takes no part in the dispatch lag",
                 self.connects
             ));
         }

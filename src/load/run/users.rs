@@ -62,7 +62,7 @@ mod tests {
             retry_after: seconds.map(Duration::from_secs),
             words: String::new(),
         };
-        let seconds = [Some(0), Some(7), Some(31), None].map(|after| rest(&refused(after), 1).as_secs_f64());
-        assert_eq!(seconds, [0.0, 7.0, 30.0, 0.2]);
+        let ms = [Some(0), Some(7), Some(31), None].map(|after| rest(&refused(after), 1).as_millis());
+        assert_eq!(ms, [0, 7_000, 30_000, 200]);
     }
 }

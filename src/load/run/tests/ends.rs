@@ -68,7 +68,7 @@ fn too_many_faults_end_the_sweep_with_the_one_that_came_most() {
     in_virtual_time(async {
         let script = |number: u64, _| match number {
             3 => bad(50, Fault::Malformed("something else".to_owned())),
-            _ if number % 3 == 0 => bad(50, Fault::Status { status: 500, words: "out of memory".to_owned() }),
+            _ if number.is_multiple_of(3) => bad(50, Fault::Status { status: 500, words: "out of memory".to_owned() }),
             _ => good(100),
         };
         let mut plan = plan(Shape::Closed(vec![1, 2]), time(0.0, 60.0, 10, 60.0));

@@ -86,11 +86,12 @@ impl Transport for Server {
     type Lane = Line;
     fn lane(&self) -> Line {
         self.lanes.set(self.lanes.get() + 1);
-        Line(self.clone())
+        Line(self.clone(), false)
     }
 }
 
-pub(super) struct Line(Server);
+/// A connection, and whether there is one yet.
+pub(super) struct Line(Server, bool);
 
 /// A request in flight, which leaves also when its future is dropped.
 struct InFlight<'a>(&'a Server, bool);
@@ -104,6 +105,7 @@ impl Drop for InFlight<'_> {
 
 impl Lane for Line {
     async fn stream(&mut self, call: Call, stamps: &mut Vec<Stamp>) -> Exchange {
+        let connected = !std::mem::replace(&mut self.1, true);
         let server = &self.0;
         let at = server.clock.micros();
         let number = server.asked.replace(server.asked.get() + 1);
@@ -115,7 +117,8 @@ impl Lane for Line {
         let mut in_flight = InFlight(server, false);
         let reply = (server.script.borrow_mut())(number, at / 1000);
         let is_sent = !matches!(reply.fault, Some(Fault::Unconnected(_)));
-        let mut exchange = Exchange { dispatched: is_sent.then_some(at), fault: reply.fault, ..Exchange::default() };
+        let mut exchange =
+            Exchange { dispatched: is_sent.then_some(at), connected, fault: reply.fault, ..Exchange::default() };
         stamps.clear();
         let answer = async {
             tokio::time::sleep(Duration::from_millis(reply.first)).await;
@@ -277,7 +280,7 @@ impl Stand {
             transport: server.clone(),
             clock,
             stop: Arc::new(AtomicBool::new(false)),
-            pacer: Pacer::tokio,
+            pacer: || Ok(Pacer::Tokio),
             cpu: || None,
             record: Box::new(move |frame| {
                 let log = Rc::<RefCell<Log>>::default();

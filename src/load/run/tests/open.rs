@@ -39,6 +39,8 @@ fn the_classic_trap_shows_in_scheduled_latency_and_nothing_is_dropped() {
         });
         // Waiting for a place is the server's doing.
         assert_eq!((level.client.dispatch_lag.n, level.client.dispatch_lag.max), (200, Some(0.0)));
+        let note = "1 measured requests had to make a connection first, which takes no part in the dispatch lag";
+        assert_eq!(level.notes, [note]);
     });
 }
 
