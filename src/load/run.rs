@@ -48,6 +48,8 @@ use site::{Jobs, Record, Site};
 
 /// How often it looks whether it was told to stop, where nothing else runs.
 const STOP_LOOK: Duration = Duration::from_millis(20);
+/// … and how many of these looks pass between two words.
+const LOOKS_A_WORD: u64 = 20;
 /// Words that may wait for a caller that is slow to hear them; more are left out, but for levels that are over.
 const MOST_WAITING: usize = 64;
 
@@ -166,11 +168,10 @@ fn whole(plan: Plan, setup: &Setup, voice: Voice) -> Result<Swept, LoadError> {
 
 /// What the endpoint takes, and then the levels.
 async fn levels(plan: Plan, setup: &Setup, wire: Wire, voice: Voice) -> Result<Swept, LoadError> {
-    voice.say(Said::Progress { done: 0.0, eta_s: None, what: "asking the endpoint what it takes".to_owned() });
     let mut lane = wire.lane();
     let terms = tokio::select! {
         terms = agree(&plan, &mut lane) => terms.map_err(LoadError::Endpoint)?,
-        () = stopped(&setup.stop) => return Err(LoadError::Stopped),
+        () = until_stopped(&setup.stop, &voice) => return Err(LoadError::Stopped),
     };
     let mut work = Work::new(&plan, terms.clone());
     let now = setup.clock.micros();
@@ -192,17 +193,19 @@ async fn levels(plan: Plan, setup: &Setup, wire: Wire, voice: Voice) -> Result<S
     swept.knee = knee(&swept.levels);
     swept.notes.splice(0..0, terms.notes.iter().cloned());
     swept.facts = facts(&terms, setup);
-    judge(swept)
+    judge(swept, site.is_stopped())
 }
 
 /// A sweep in which no request ended well is none.
-fn judge(swept: Swept) -> Result<Swept, LoadError> {
+fn judge(swept: Swept, is_stopped: bool) -> Result<Swept, LoadError> {
     if swept.levels.iter().any(|level| level.requests.ok > 0) {
         return Ok(swept);
     }
+    if is_stopped {
+        return Err(LoadError::Stopped);
+    }
     match swept.levels.last().map(|level| level.state) {
-        None | Some(State::Stopped) => Err(LoadError::Stopped),
-        Some(State::OutOfBudget) => Err(LoadError::Endpoint(format!(
+        None | Some(State::OutOfBudget) => Err(LoadError::Endpoint(format!(
             "nothing was measured: {}; allow more, or ask for shorter levels",
             swept.ended_early
         ))),
@@ -224,9 +227,14 @@ fn facts(terms: &Terms, setup: &Setup) -> Vec<(String, String)> {
     facts.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// Returns when it was told to stop.
-async fn stopped(stop: &AtomicBool) {
+/// Returns when it was told to stop; says until then that the endpoint is being asked.
+async fn until_stopped(stop: &AtomicBool, voice: &Voice) {
+    let mut looks = 0_u64;
     while !stop.load(Ordering::Relaxed) {
+        if looks.is_multiple_of(LOOKS_A_WORD) {
+            voice.say(Said::Progress { done: 0.0, eta_s: None, what: "asking the endpoint what it takes".to_owned() });
+        }
+        looks += 1;
         tokio::time::sleep(STOP_LOOK).await;
     }
 }

@@ -182,10 +182,12 @@ mod tests {
         assert_eq!((flight.mean(1_000), flight.most), (None, 2));
         flight.end(1_250);
         flight.begin(1_750);
+        flight.begin(1_900);
+        flight.end(1_900);
         assert_eq!(flight.mean(2_000), Some(1.5));
         flight.measure_to(2_000);
         flight.begin(2_500);
-        assert_eq!((flight.mean(9_000), flight.most), (Some(1.5), 2));
+        assert_eq!((flight.mean(9_000), flight.most), (Some(1.5), 3));
     }
 
     #[test]

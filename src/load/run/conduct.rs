@@ -206,7 +206,7 @@ impl<T: Transport> Conductor<'_, T> {
         } else if now >= deadline {
             let words = self.site.purse.borrow().no_time();
             books.cut(State::OutOfBudget, words, true);
-        } else if now.saturating_add(books.longest) >= deadline {
+        } else if now.saturating_add(books.longest) >= deadline && books.may_begin() {
             // What is in flight shall end within the budget.
             let words = self.site.purse.borrow().no_time();
             books.cut(State::OutOfBudget, words, false);

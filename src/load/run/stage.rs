@@ -153,7 +153,7 @@ impl<T: Transport> Stage<T> {
     /// Lets a request begin now; `None`: no more may.
     pub(super) fn begin(&self, lengths: Lengths) -> Option<Ticket> {
         let mut books = self.books.borrow_mut();
-        if books.shut || books.most.is_some_and(|most| books.begun >= most) {
+        if !books.may_begin() {
             return None;
         }
         let mut record = self.record.borrow_mut();
@@ -220,6 +220,11 @@ impl<T: Transport> Stage<T> {
 }
 
 impl Books {
+    /// Whether more requests may begin.
+    pub(super) fn may_begin(&self) -> bool {
+        !self.shut && self.most.is_none_or(|most| self.begun < most)
+    }
+
     /// Ends the level before its time; the first reason stays, unless one comes that does not wait.
     pub(super) fn cut(&mut self, state: State, words: String, at_once: bool) {
         self.shut = true;

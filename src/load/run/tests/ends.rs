@@ -64,6 +64,18 @@ fn a_level_that_the_budget_cuts_says_so() {
 }
 
 #[test]
+fn a_level_whose_last_request_ends_within_the_budget_is_whole() {
+    in_virtual_time(async {
+        let mut plan = plan(Shape::Closed(vec![1]), Span::Requests(10));
+        plan.budget.seconds = 7.2;
+        let stand = Stand::new(plan, |_, _| good(700));
+        let swept = stand.run().await;
+        assert_eq!((swept.levels[0].state, swept.levels[0].requests.ok), (State::Done, 10));
+        assert_eq!(swept.ended_early, "");
+    });
+}
+
+#[test]
 fn too_many_faults_end_the_sweep_with_the_one_that_came_most() {
     in_virtual_time(async {
         let script = |number: u64, _| match number {
@@ -97,7 +109,7 @@ fn where_there_is_no_server_it_ends_at_once() {
         assert_eq!(swept.levels[0].state, State::Failing);
         let words = "no connection: connection refused; 1 level was not measured";
         assert_eq!(swept.ended_early, words);
-        assert_eq!(judge(swept), Err(LoadError::Endpoint(words.to_owned())));
+        assert_eq!(judge(swept, false), Err(LoadError::Endpoint(words.to_owned())));
         // One answer, and it is a server that fails now and then.
         let script = move |number, _| if number == 1 { good(1) } else { bad(1, refused()) };
         let stand = Stand::new(plan(Shape::Closed(vec![1]), Span::Requests(10)), script);
@@ -171,10 +183,11 @@ fn a_sweep_in_which_nothing_ended_well_is_none() {
         ended_early: why.to_owned(),
         ..Swept::default()
     };
-    assert!(judge(swept(State::Failing, 1, "x")).is_ok());
-    assert_eq!(judge(swept(State::Stopped, 0, "x")), Err(LoadError::Stopped));
-    assert_eq!(judge(swept(State::Failing, 0, "x")), Err(LoadError::Endpoint("x".to_owned())));
-    let words = |swept| judge(swept).unwrap_err().to_string();
+    assert!(judge(swept(State::Stopped, 1, "x"), true).is_ok());
+    assert_eq!(judge(swept(State::Stopped, 0, "x"), true), Err(LoadError::Stopped));
+    assert_eq!(judge(swept(State::Failing, 0, "x"), false), Err(LoadError::Endpoint("x".to_owned())));
+    let words = |swept| judge(swept, false).unwrap_err().to_string();
     assert!(words(swept(State::OutOfBudget, 0, "the budget")).contains("the budget; allow more"));
+    assert!(words(Swept { ended_early: "no time".to_owned(), ..Swept::default() }).contains("no time; allow more"));
     assert_eq!(words(swept(State::Short, 0, "")), "no measured request ended well");
 }

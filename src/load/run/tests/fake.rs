@@ -77,6 +77,8 @@ pub(super) struct Server {
     pub(super) lanes: Rc<Cell<u64>>,
     /// Requests whose client went away.
     pub(super) dropped: Rc<Cell<u64>>,
+    /// How long a connection takes, ms.
+    pub(super) connecting: Rc<Cell<u64>>,
     made: Rc<Cell<u64>>,
     /// Requests that were made before the first one came.
     pub(super) made_before: Rc<Cell<u64>>,
@@ -107,6 +109,9 @@ impl Lane for Line {
     async fn stream(&mut self, call: Call, stamps: &mut Vec<Stamp>) -> Exchange {
         let connected = !std::mem::replace(&mut self.1, true);
         let server = &self.0;
+        if connected && server.connecting.get() > 0 {
+            tokio::time::sleep(Duration::from_millis(server.connecting.get())).await;
+        }
         let at = server.clock.micros();
         let number = server.asked.replace(server.asked.get() + 1);
         if number == 0 {
@@ -267,6 +272,7 @@ impl Stand {
             most: Rc::default(),
             lanes: Rc::default(),
             dropped: Rc::default(),
+            connecting: Rc::default(),
             made: Rc::default(),
             made_before: Rc::default(),
         };

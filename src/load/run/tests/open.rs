@@ -86,6 +86,27 @@ fn random_arrivals_wait_as_long_as_queueing_theory_says() {
 }
 
 #[test]
+fn a_repeat_is_another_sample_and_the_same_seed_the_same_sweep() {
+    let intended = || {
+        in_virtual_time(async {
+            let mut plan = plan(Shape::Poisson(vec![5.0]), Span::Requests(20));
+            plan.repeats = 2;
+            let stand = Stand::new(plan, |_, _| good(10));
+            stand.run().await;
+            [0, 1].map(|level| {
+                stand.log(level, |log| {
+                    let start = log.from.unwrap();
+                    log.rows.iter().map(|row| row.intended - start).collect::<Vec<u64>>()
+                })
+            })
+        })
+    };
+    let levels = intended();
+    assert_ne!(levels[0], levels[1]);
+    assert_eq!(levels, intended());
+}
+
+#[test]
 fn requests_that_are_due_at_once_all_go_out_and_their_lag_shows() {
     in_virtual_time(async {
         let stand = Stand::new(constant(&[100.0], time(1.0, 4.0, 10, 9.0)), |_, _| good(20));
@@ -107,6 +128,22 @@ fn requests_that_are_due_at_once_all_go_out_and_their_lag_shows() {
         assert!(near(client.dispatch_lag.max, 0.046) && near(client.loop_lag.max, 0.046), "{client:?}");
         assert_eq!((client.dispatch_lag.p50, client.loop_lag.p50), (Some(0.0), Some(0.0)));
         assert_eq!(client.limits.len(), 2, "{:?}", client.limits);
+    });
+}
+
+#[test]
+fn a_connection_that_takes_long_is_not_the_client_being_late() {
+    in_virtual_time(async {
+        let stand = Stand::new(constant(&[10.0], Span::Requests(30)), |_, _| good(50));
+        stand.server.connecting.set(5);
+        let swept = stand.run().await;
+        stand.log(0, |log| {
+            let late = |row: &super::fake::Row| row.dispatched.unwrap() - row.intended;
+            assert_eq!((late(&log.rows[0]), late(&log.rows[1])), (5_000, 0));
+        });
+        let level = &swept.levels[0];
+        assert_eq!((level.client.dispatch_lag.n, level.client.dispatch_lag.max), (30, Some(0.0)));
+        assert!(level.notes[0].starts_with("1 measured requests had to make a connection"), "{:?}", level.notes);
     });
 }
 
