@@ -186,11 +186,12 @@ impl<T: Transport> Stage<T> {
             self.site.jobs.borrow_mut().prepare(None, self.ahead);
         };
         let (exchange, ()) = tokio::join!(biased; carrier.lane.stream(call, &mut carrier.stamps), ahead);
-        self.end(&ticket, slot, &exchange, carrier);
-        (exchange.end, exchange.fault)
+        let fault = exchange.fault.clone().or_else(|| empty(&exchange));
+        self.end(&ticket, slot, &exchange, fault.as_ref(), carrier);
+        (exchange.end, fault)
     }
 
-    fn end(&self, ticket: &Ticket, slot: Slot, exchange: &Exchange, carrier: &Carrier<T::Lane>) {
+    fn end(&self, ticket: &Ticket, slot: Slot, exchange: &Exchange, fault: Option<&Fault>, carrier: &Carrier<T::Lane>) {
         let (record, books) = (&mut *self.record.borrow_mut(), &mut *self.books.borrow_mut());
         let free = slot.held_until.unwrap_or(slot.intended);
         record.add(&Ended {
@@ -204,7 +205,8 @@ impl<T: Transport> Stage<T> {
         });
         self.site.purse.borrow_mut().settle(planned(&ticket.job));
         books.proof.flight.end(self.site.now());
-        books.end(ticket, free, exchange, self.site.plan.most_errors);
+        books.end(ticket, free, exchange, fault);
+        books.judge(self.site.plan.most_errors);
     }
 
     /// A user had the first answer.
@@ -239,7 +241,7 @@ impl Books {
         (well > 0).then(|| self.took as f64 / 1e6 / well as f64)
     }
 
-    fn end(&mut self, ticket: &Ticket, free: u64, exchange: &Exchange, most_errors: f64) {
+    fn end(&mut self, ticket: &Ticket, free: u64, exchange: &Exchange, fault: Option<&Fault>) {
         self.ended += 1;
         self.last_end = self.last_end.max(exchange.end);
         if self.to.is_some_and(|(_, begun)| ticket.number < begun) {
@@ -249,11 +251,10 @@ impl Books {
             self.longest = self.longest.max(exchange.end.saturating_sub(dispatched));
             self.lag(dispatched, free, exchange.connected.then_some(ticket.at));
         }
-        match &exchange.fault {
+        match fault {
             None => self.took += exchange.end.saturating_sub(exchange.dispatched.unwrap_or(exchange.end)),
             Some(fault) => self.fault(fault),
         }
-        self.judge(most_errors);
     }
 
     /// How late the request was. One that had to make a connection first, from `connects` on, waited for the server from
@@ -320,6 +321,11 @@ impl Books {
         }
         notes
     }
+}
+
+/// An answer that ended well and was none.
+fn empty(exchange: &Exchange) -> Option<Fault> {
+    exchange.first_content.is_none().then(|| Fault::Malformed("an answer without content".to_owned()))
 }
 
 /// Tokens that a request is planned to cost.

@@ -99,6 +99,18 @@ fn too_many_faults_end_the_sweep_with_the_one_that_came_most() {
 }
 
 #[test]
+fn an_answer_without_content_is_none() {
+    in_virtual_time(async {
+        let stand = Stand::new(plan(Shape::Closed(vec![1]), Span::Requests(100)), |_, _| good(0));
+        let swept = stand.run().await;
+        assert_eq!((swept.levels[0].state, swept.levels[0].requests.sent), (State::Failing, 20));
+        assert_eq!(swept.ended_early, "20 of 20 requests failed, most often: an answer without content");
+        // Nobody is asked again and again at once.
+        assert!(stand.now() > 60_000_000);
+    });
+}
+
+#[test]
 fn where_there_is_no_server_it_ends_at_once() {
     in_virtual_time(async {
         let refused = || Fault::Unconnected("connection refused".to_owned());

@@ -36,7 +36,7 @@ impl Clock for Virtual {
 pub(super) struct Reply {
     /// To the first content, ms.
     pub(super) first: u64,
-    /// To the end, ms.
+    /// To the end, ms; 0: an answer without content.
     pub(super) total: u64,
     /// How it fails at its end.
     pub(super) fault: Option<Fault>,
@@ -127,7 +127,7 @@ impl Lane for Line {
         stamps.clear();
         let answer = async {
             tokio::time::sleep(Duration::from_millis(reply.first)).await;
-            if exchange.fault.is_none() {
+            if exchange.fault.is_none() && reply.total > 0 {
                 exchange.first_content = Some(server.clock.micros());
                 stamps.push(Stamp { at: server.clock.micros(), tokens: None });
             }
@@ -137,7 +137,7 @@ impl Lane for Line {
             exchange.fault = Some(Fault::Timeout(call.limit));
         }
         exchange.end = server.clock.micros();
-        if exchange.fault.is_none() {
+        if exchange.first_content.is_some() && exchange.fault.is_none() {
             exchange.last_content = Some(exchange.end);
         }
         in_flight.1 = true;
