@@ -222,8 +222,11 @@ fn judge(swept: Swept, is_stopped: bool) -> Result<Swept, LoadError> {
 
 fn facts(terms: &Terms, setup: &Setup) -> Vec<(String, String)> {
     let prompts = if terms.ids.is_some() { "token ids" } else { "words" };
-    let facts =
-        [("endpoint", setup.endpoint.place()), ("model", text::clean(&terms.model)), ("prompts", prompts.to_owned())];
+    let facts = [
+        ("endpoint", setup.endpoint.shown().to_owned()),
+        ("model", text::clean(&terms.model)),
+        ("prompts", prompts.to_owned()),
+    ];
     facts.map(|(name, value)| (name.to_owned(), value)).into()
 }
 

@@ -310,14 +310,16 @@ impl Books {
         }
         if self.connects > 0 {
             notes.push(format!(
-                "{} measured requests had to make a connection first, which takes no part in the dispatch lag",
+                "requests that had to make a connection first: {}; that time is not in the dispatch lag",
                 self.connects
             ));
         }
         let lost = self.begun - self.ended;
         if lost > 0 {
             let why = if waited { "had no end in time" } else { "were given up" };
-            notes.push(format!("{lost} requests in flight at its end {why}: they count as sent and not as failed"));
+            notes.push(format!(
+                "requests in flight at its end that {why}: {lost}; they count as sent and not as failed"
+            ));
         }
         notes
     }

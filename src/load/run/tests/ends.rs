@@ -59,7 +59,7 @@ fn a_level_that_the_budget_cuts_says_so() {
         assert_eq!((swept.levels[0].state, stand.server.dropped.get()), (State::OutOfBudget, 1));
         assert!((20_000_000..=20_010_000).contains(&stand.now()), "{}", stand.now());
         let notes = swept.levels[0].notes.join("; ");
-        assert!(notes.contains("1 requests in flight at its end were given up"), "{notes}");
+        assert!(notes.contains("requests in flight at its end that were given up: 1;"), "{notes}");
     });
 }
 
@@ -145,7 +145,9 @@ fn the_stop_flag_ends_everything_at_once_and_keeps_what_was_measured() {
             assert_eq!((swept.levels.len(), level.state, stand.server.dropped.get()), (1, State::Stopped, 4));
             assert!(level.requests.ok >= 16 && level.requests.sent > level.requests.ok);
             assert_eq!(swept.ended_early, "it was told to stop; 1 level was not measured");
-            assert!(level.notes.iter().any(|note| note.starts_with("4 requests in flight at its end were given up")));
+            assert!(
+                level.notes.iter().any(|note| note.starts_with("requests in flight at its end that were given up: 4;"))
+            );
         });
     }
 }

@@ -39,7 +39,7 @@ fn the_classic_trap_shows_in_scheduled_latency_and_nothing_is_dropped() {
         });
         // Waiting for a place is the server's doing.
         assert_eq!((level.client.dispatch_lag.n, level.client.dispatch_lag.max), (200, Some(0.0)));
-        let note = "1 measured requests had to make a connection first, which takes no part in the dispatch lag";
+        let note = "requests that had to make a connection first: 1; that time is not in the dispatch lag";
         assert_eq!(level.notes, [note]);
     });
 }
@@ -143,7 +143,7 @@ fn a_connection_that_takes_long_is_not_the_client_being_late() {
         });
         let level = &swept.levels[0];
         assert_eq!((level.client.dispatch_lag.n, level.client.dispatch_lag.max), (30, Some(0.0)));
-        assert!(level.notes[0].starts_with("1 measured requests had to make a connection"), "{:?}", level.notes);
+        assert!(level.notes[0].starts_with("requests that had to make a connection first: 1;"), "{:?}", level.notes);
     });
 }
 
