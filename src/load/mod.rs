@@ -14,14 +14,14 @@
 //! (E2E − TTFT) ÷ (output tokens − 1) of a request.
 
 mod agree;
+pub mod apart;
 mod ask;
 pub mod body;
-pub mod apart;
 pub mod buckets;
 pub mod chunk;
 pub mod exchange;
-pub mod given;
 mod fault;
+pub mod given;
 pub mod http;
 pub mod knee;
 pub mod lengths;
@@ -30,16 +30,16 @@ pub mod plan;
 mod prompt;
 pub mod rank;
 pub mod rates;
+mod reading;
 pub mod run;
-mod table;
 pub mod saturation;
 pub mod slices;
-pub mod tally;
-pub mod trace;
-mod reading;
 pub mod sse;
+mod table;
+pub mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
+pub mod trace;
 pub mod wire;
 pub mod work;
 

@@ -85,7 +85,15 @@ pub(super) async fn level<T: Transport>(
     let start = site.now();
     let is_open = !matches!(leg.load, Load::Users(_));
     let epoch_unix_ms = site.clock.now().0.saturating_sub(start / 1000);
-    let frame = Frame { place, repeat: leg.repeat, load: leg.load, open: is_open, slo: site.plan.slo, epoch_unix_ms };
+    let frame = Frame {
+        place,
+        repeat: leg.repeat,
+        load: leg.load,
+        open: is_open,
+        slo: site.plan.slo,
+        epoch_unix_ms,
+        whole: order::requests(&site.plan).is_some(),
+    };
     let stage = Rc::new(Stage::new(Rc::clone(site), frame, users, order::requests(&site.plan)));
     progress.begin(start as f64 / 1e6);
     let mut conductor = Conductor {
