@@ -156,6 +156,12 @@ const fn slot_of(at: Time) -> u64 {
     at.0.saturating_sub(1) / COLUMN_MS
 }
 
+/// The `columns` minutes up to and including that of `end`.
+pub const fn slots(end: Time, columns: u16) -> RangeInclusive<u64> {
+    let last = slot_of(end);
+    (last + 1).saturating_sub(columns as u64)..=last
+}
+
 /// What a map was made of: with another one nothing of it holds.
 type Origin = (Subject, Metric, Option<Time>, Arc<[f64]>);
 
@@ -192,8 +198,7 @@ impl Map {
             return;
         };
         let end = Time(end.0 - end.0 % 1000);
-        let last = slot_of(end);
-        let first = (last + 1).saturating_sub(u64::from(columns));
+        let (first, last) = slots(end, columns).into_inner();
         let origin = (subject, metric, data.oldest(), Arc::clone(series.edges()));
         let newest = series.intervals(Window::last(end, COLUMN_MS)).last().map(|i| i.to);
         let same = self.origin.as_ref() == Some(&origin);

@@ -286,16 +286,18 @@ impl Grid {
     }
 }
 
-/// A pixel of which a bucket covers less than this is not lit by it.
+/// A pixel of which a bucket covers less than this is not lit by it, nor by less than this share of a thin bucket.
 const SLIVER: f64 = 0.02;
+const THIN: f64 = 0.1;
 
 /// Adds `count`, spread evenly over `from..to` in pixels, to each pixel by its share.
-fn spread(from: f64, to: f64, count: f64, pixels: &mut [f32]) {
+pub(super) fn spread(from: f64, to: f64, count: f64, pixels: &mut [f32]) {
     let density = count / (to - from).max(1e-9);
+    let least = SLIVER.min((to - from) * THIN);
     let first = from.max(0.0).floor() as usize;
     for (i, pixel) in pixels.iter_mut().enumerate().skip(first).take_while(|(i, _)| (*i as f64) < to) {
         let overlap = to.min((i + 1) as f64) - from.max(i as f64);
-        if overlap < SLIVER {
+        if overlap < least {
             continue;
         }
         *pixel += (density * overlap) as f32;
@@ -352,6 +354,21 @@ impl LogAxis {
     /// Place of a value: 0 at the bottom, 1 at the top, beyond for what is outside.
     pub fn place(&self, value: f64) -> f64 {
         (value.max(f64::MIN_POSITIVE) / self.lo).ln() / (self.hi / self.lo).ln()
+    }
+
+    /// The round values on an axis of so many rows: powers of ten, and where they lie far apart one or two between
+    /// them after those.
+    pub fn ticks(&self, rows: u16) -> impl Iterator<Item = f64> {
+        let (lo, hi) = (self.lo, self.hi);
+        let decades = (hi / lo).log10();
+        let powers = lo.log10().floor() as i32..=hi.log10().ceil() as i32;
+        let factors: &[f64] = match f64::from(rows) / decades.max(0.1) {
+            rows if rows >= 6.0 => &[1.0, 2.0, 5.0],
+            rows if rows >= 3.0 => &[1.0, 3.0],
+            _ => &[1.0],
+        };
+        let all = factors.iter().flat_map(move |factor| powers.clone().map(move |power| factor * 10_f64.powi(power)));
+        all.filter(move |value| *value >= lo * 0.999 && *value < hi * 0.999)
     }
 
     /// The value at a place.

@@ -13,6 +13,7 @@ pub mod exposed;
 pub mod kv;
 pub mod latency;
 pub mod level;
+pub mod levels;
 pub mod means;
 pub mod quantile;
 pub mod queue;

@@ -402,31 +402,10 @@ impl Picture<'_> {
         if self.axis.lo < first * 0.99 {
             label(self.row(first / 1.5), format_args!("{:>room$}", Edge::Below(first)));
         }
-        self.each_tick(|value| {
+        for value in self.axis.ticks(self.plot.height) {
             // Beyond the outer edges no row means more than another.
             if (first..=last).contains(&value) {
                 label(self.row(value * 1.001), format_args!("{:>room$}", Tick(value)));
-            }
-        });
-    }
-
-    /// Calls `draw` with the round values on the axis: powers of ten, and where they lie far apart one or two
-    /// values between them.
-    fn each_tick(&self, mut draw: impl FnMut(f64)) {
-        let decades = (self.axis.hi / self.axis.lo).log10();
-        let rows = f64::from(self.plot.height) / decades.max(0.1);
-        let powers = self.axis.lo.log10().floor() as i32..=self.axis.hi.log10().ceil() as i32;
-        let factors: &[f64] = match rows {
-            rows if rows >= 6.0 => &[1.0, 2.0, 5.0],
-            rows if rows >= 3.0 => &[1.0, 3.0],
-            _ => &[1.0],
-        };
-        for factor in factors {
-            for power in powers.clone() {
-                let value = factor * 10_f64.powi(power);
-                if value >= self.axis.lo * 0.999 && value < self.axis.hi * 0.999 {
-                    draw(value);
-                }
             }
         }
     }

@@ -189,7 +189,7 @@ impl Display for Range<'_> {
 }
 
 /// A round latency on the axis: "100 ms", "1 s".
-pub(super) struct Tick(pub(super) f64);
+pub(in crate::ui::panes) struct Tick(pub(in crate::ui::panes) f64);
 
 impl Display for Tick {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
