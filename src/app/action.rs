@@ -50,7 +50,7 @@ actions! {
         PreviousEngine [Char('E')] "E" "" "Previous engine.";
         NextMetric [Char('m')] "m" "metric" "Next latency that the engine exposes: TTFT, ITL, TPOT, E2E, queue, prefill, decode.";
         PreviousMetric [Char('M')] "M" "" "The latency before.";
-        Cursor [Char('c')] "c" "" "Cursor on the heat map or the concurrency map: reads a cell out; arrows and hjkl move it.";
+        Cursor [Char('c')] "c" "" "Cursor on a map or the load sweep: reads a cell or a level out; arrows and hjkl move it.";
         Peak [Char('P')] "P" "" "DRAM in % of what the probe hbm measured on this GPU, or of the datasheet's peak.";
         Up [Up, Char('k')] "Up k" "" "Cursor up; the help screen, a report or the choice of a probe up.";
         Down [Down, Char('j')] "Down j" "" "Cursor down; the help screen, a report or the choice of a probe down.";

@@ -61,6 +61,11 @@ pub trait Pane {
         None
     }
 
+    /// Columns and rows that a cursor moves on, where that depends on what the pane shows; `None` elsewhere.
+    fn cursor_range(&self, _area: Rect) -> Option<(u16, u16)> {
+        None
+    }
+
     /// Whether it shows a question whole, with what a yes would cost.
     fn asks(&self) -> bool {
         false

@@ -51,7 +51,10 @@ impl Screen {
         let focus = self.wish.map(|wish| wish.focus);
         let focused = self.plan.slots.iter().filter(|slot| Some(slot.pane) == focus);
         let mut slots = focused.chain(&self.plan.slots);
-        slots.find_map(|slot| panes::cursor_range(self.specs[slot.pane].id, slot.inside))
+        slots.find_map(|slot| {
+            let of_content = self.panes[slot.pane].cursor_range(slot.inside);
+            of_content.or_else(|| panes::cursor_range(self.specs[slot.pane].id, slot.inside))
+        })
     }
 
     /// The last line that a pane can be scrolled to, if one shows something that can be.

@@ -12,6 +12,7 @@ mod queue_kv;
 mod row;
 mod signals;
 mod sm_dram;
+mod sweep;
 
 use ratatui::layout::Rect;
 
@@ -28,10 +29,12 @@ pub const PANES: &[PaneSpec] = &[
     processes::SPEC,
     concurrency::SPEC,
     kv::SPEC,
+    sweep::SPEC,
     probes::SPEC,
 ];
 
-/// Columns and rows that a cursor moves on in the pane `id`, whose inside is `area`; most panes have none.
+/// Columns and rows that a cursor moves on in the pane `id`, whose inside is `area`, whatever it shows; most panes have
+/// none.
 pub(super) fn cursor_range(id: &str, area: Rect) -> Option<(u16, u16)> {
     if id == latency::SPEC.id {
         let map = latency::plot(area);

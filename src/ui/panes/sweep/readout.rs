@@ -1,0 +1,251 @@
+//! One level of a sweep, whole, as lines for a width: what the client measured, whether it was the limit, and what server
+//! and GPUs did meanwhile. What is not known says so.
+
+use std::fmt::{self, Write};
+
+use crate::derive::levels::{is_throttled, latency};
+use crate::load::Level;
+use crate::load::level::{Latency, Requests, Server, Silicon};
+use crate::model::Metric;
+use crate::ui::panes::latency::words::name;
+use crate::ui::text::wrap;
+use crate::ui::theme::Role;
+
+use super::words::{Amount, Bounded, Spread, number, seconds, state};
+
+/// The lines, and what they were made for.
+#[derive(Debug, Default)]
+pub(super) struct Readout {
+    lines: Vec<(Role, String)>,
+}
+
+impl Readout {
+    /// The lines.
+    pub(super) fn lines(&self) -> &[(Role, String)] {
+        &self.lines
+    }
+
+    /// Nothing is read out.
+    pub(super) fn clear(&mut self) {
+        self.lines.clear();
+    }
+
+    /// Reads a level out, of which this is the place and how many there are; the chosen latency and what is wrong come
+    /// first, for screens that have no room for all.
+    pub(super) fn make(&mut self, level: &Level, place: (usize, usize), chosen: Metric, columns: u16) {
+        self.lines.clear();
+        let mut out = Out { lines: &mut self.lines, columns };
+        out.head(level, place);
+        out.wrong(level);
+        out.latency(name(chosen), latency(level, chosen));
+        out.rates(level);
+        out.bottleneck(level);
+        out.gpus(level);
+        out.server(level.server.as_ref());
+        out.client(level);
+        out.latencies(level, chosen);
+        out.agreement(level, true);
+        for note in &level.notes {
+            out.say(Role::Dim, format_args!("- {note}"));
+        }
+    }
+}
+
+struct Out<'a> {
+    lines: &'a mut Vec<(Role, String)>,
+    columns: u16,
+}
+
+impl Out<'_> {
+    /// Adds a text over as many lines as it takes.
+    fn say(&mut self, role: Role, text: fmt::Arguments<'_>) {
+        let text = text.to_string();
+        wrap(&text, self.columns, |_, line| self.lines.push((role, line.to_owned())));
+    }
+
+    fn head(&mut self, level: &Level, (place, all): (usize, usize)) {
+        let again = if level.repeat > 0 { format!(", repetition {}", level.repeat + 1) } else { String::new() };
+        let (load, how) = (Amount(level.load), state(level.state));
+        self.say(Role::Accent, format_args!("{load}, level {} of {all}{again}: {how}", place + 1));
+        let Requests { measured, ok, .. } = level.requests;
+        let ms = level.to_unix_ms.saturating_sub(level.from_unix_ms);
+        let mut text = format!("{measured} requests measured in {} s: {ok} ok", ms / 1000);
+        for (n, what) in unwell(level.requests) {
+            // Writing to a String never fails.
+            let _ = write!(text, ", {n} {what}");
+        }
+        let role = if unwell(level.requests).next().is_some() { Role::Warn } else { Role::Text };
+        self.say(role, format_args!("{text}"));
+    }
+
+    /// What makes the level worth less.
+    fn wrong(&mut self, level: &Level) {
+        for limit in &level.client.limits {
+            self.say(Role::Warn, format_args!("the client may have been the limit: {limit}"));
+        }
+        self.agreement(level, false);
+    }
+
+    /// What client and server say of the same thing, where they agree or where they do not.
+    fn agreement(&mut self, level: &Level, agrees: bool) {
+        let all = level.server.iter().flat_map(|server| &server.agreement);
+        for same in all.filter(|same| same.agrees == agrees) {
+            let (what, unit, client, lo) = (&same.what, &same.unit, number(same.client), number(same.server_lo));
+            let hi = same.server_hi.map_or_else(|| " or more".to_owned(), |hi| format!("–{}", number(hi)));
+            let (role, agree) = if agrees { (Role::Dim, "yes") } else { (Role::Warn, "NO") };
+            self.say(role, format_args!("agree on {what}: {agree}, client {client}, server {lo}{hi} {unit}"));
+        }
+    }
+
+    /// The other latencies.
+    fn latencies(&mut self, level: &Level, chosen: Metric) {
+        let others =
+            [Metric::Ttft, Metric::Itl, Metric::Tpot, Metric::E2e].into_iter().filter(|other| *other != chosen);
+        for other in others.filter(|other| latency(level, *other).n > 0) {
+            self.latency(name(other), latency(level, other));
+        }
+        let all = [
+            ("TTFT of the answer itself", Some(&level.answer_s)),
+            ("TTFT from the intended start", level.scheduled_ttft_s.as_ref()),
+            ("E2E from the intended start", level.scheduled_e2e_s.as_ref()),
+        ];
+        for (name, latency) in all {
+            if let Some(latency) = latency.filter(|latency| latency.n > 0) {
+                self.latency(name, latency);
+            }
+        }
+    }
+
+    fn latency(&mut self, name: &str, latency: &Latency) {
+        if latency.n == 0 {
+            return self.say(Role::Dim, format_args!("{name}: not measured"));
+        }
+        let mut text = name.to_owned();
+        let quantiles = [(50, latency.p50), (95, latency.p95), (99, latency.p99)];
+        let enough = |q: &(u8, _)| matches!(q.1, Some(crate::load::level::Quantile { enough: true, .. }));
+        // A P95 only where there is no P99.
+        let p99 = enough(&quantiles[2]);
+        for (q, quantile) in quantiles.iter().filter(|q| enough(q) && (q.0 != 95 || !p99)) {
+            if let Some(quantile) = quantile {
+                // Writing to a String never fails.
+                let _ = write!(text, " {}", Bounded(*q, *quantile));
+            }
+        }
+        let few = if p99 { "" } else { ", too few for a P99" };
+        self.say(Role::Text, format_args!("{text} n {}{few}", latency.n));
+    }
+
+    fn rates(&mut self, level: &Level) {
+        let rates = [
+            (level.output_tokens_per_s, "output tokens/s"),
+            (level.total_tokens_per_s, "tokens/s in all"),
+            (level.requests_per_s, "requests/s"),
+        ];
+        let all: Vec<_> = rates.iter().filter_map(|(rate, of)| Some(format!("{} {of}", Spread((*rate)?)))).collect();
+        if !all.is_empty() {
+            self.say(Role::Text, format_args!("{}", all.join(", ")));
+        }
+        match level.goodput {
+            Some(good) => {
+                let [share, lo, hi] = [good.share, good.lo, good.hi].map(|share| share * 100.0);
+                let per_s = number(good.per_s);
+                let of = good.n;
+                self.say(
+                    Role::Text,
+                    format_args!("goodput {share:.1} % ({lo:.1}–{hi:.1} %) of {of}, {per_s} good requests/s"),
+                );
+            }
+            None => self.say(Role::Dim, format_args!("goodput: no SLO was given")),
+        }
+    }
+
+    fn bottleneck(&mut self, level: &Level) {
+        match &level.bottleneck {
+            Some(limit) => self.say(Role::Text, format_args!("limit: {}: {}", limit.word, limit.evidence)),
+            None if level.state.is_over() => self.say(Role::Dim, format_args!("limit: nothing tells")),
+            None => {}
+        }
+    }
+
+    fn gpus(&mut self, level: &Level) {
+        if level.gpus.is_empty() {
+            self.say(Role::Dim, format_args!("GPU: none of this host was read"));
+        }
+        for gpu in &level.gpus {
+            self.gpu(gpu);
+        }
+    }
+
+    fn gpu(&mut self, gpu: &Silicon) {
+        let mut said: Vec<String> = Vec::new();
+        let shares = [("SM", gpu.sm_active_pct), ("DRAM", gpu.dram_active_pct), ("tensor", gpu.tensor_active_pct)];
+        said.extend(shares.iter().filter_map(|(name, share)| Some(format!("{name} {:.0} %", (*share)?))));
+        match (gpu.sm_clock_mhz, gpu.sm_clock_max_mhz) {
+            (Some(clock), Some(most)) => said.push(format!("clock {clock:.0} of {most:.0} MHz")),
+            (Some(clock), None) => said.push(format!("clock {clock:.0} MHz")),
+            _ => {}
+        }
+        said.extend(gpu.power_w.map(|power| format!("{power:.0} W")));
+        said.extend(gpu.most_temp_c.map(|temp| format!("{temp:.0} °C at most")));
+        if is_throttled(gpu) {
+            let by = gpu.throttled_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+            let long = gpu.throttled_ms_per_s.map(|ms| format!(" {ms:.0} ms of each second")).unwrap_or_default();
+            said.push(format!("THROTTLED{long}{by}"));
+        }
+        if said.is_empty() {
+            said.push("nothing was read".to_owned());
+        }
+        let role = if is_throttled(gpu) { Role::Warn } else { Role::Text };
+        self.say(role, format_args!("GPU {}: {}", gpu.index, said.join(", ")));
+    }
+
+    fn server(&mut self, server: Option<&Server>) {
+        let Some(server) = server else {
+            self.say(Role::Dim, format_args!("server: not read"));
+            return;
+        };
+        let mut said: Vec<String> = Vec::new();
+        let most = |most: Option<f64>| most.map(|most| format!(" (most {})", number(most))).unwrap_or_default();
+        said.extend(server.running.map(|running| format!("{} running", number(running))));
+        said.extend(server.waiting.map(|waiting| format!("{} waiting{}", number(waiting), most(server.most_waiting))));
+        said.extend(server.kv_used_pct.map(|used| {
+            let most = server.most_kv_used_pct.map(|most| format!(" (most {most:.0} %)")).unwrap_or_default();
+            format!("KV {used:.0} %{most}")
+        }));
+        said.extend(server.preemptions.map(|n| format!("{} preemptions", number(n))));
+        said.extend(server.prefix_hit_pct.map(|share| format!("{share:.0} % of the prompts from the prefix cache")));
+        if said.is_empty() {
+            said.push("none of its figures".to_owned());
+        }
+        self.say(Role::Text, format_args!("server: {}", said.join(", ")));
+    }
+
+    fn client(&mut self, level: &Level) {
+        let client = &level.client;
+        let mut said: Vec<String> = Vec::new();
+        said.extend(client.dispatch_lag.p99.map(|lag| format!("dispatch lag P99 {}", seconds(lag))));
+        said.extend(client.loop_lag.p99.map(|lag| format!("loop lag P99 {}", seconds(lag))));
+        said.extend(client.cpu_pct.map(|cpu| format!("CPU {cpu:.0} % of a core")));
+        said.extend(client.in_flight.map(|mean| {
+            let server = level.server.as_ref().and_then(|server| Some(server.running? + server.waiting.unwrap_or(0.0)));
+            let server = server.map(|n| format!(", the server says {}", number(n))).unwrap_or_default();
+            format!("in flight {} (most {}){server}", number(mean), client.most_in_flight)
+        }));
+        if !said.is_empty() {
+            self.say(Role::Dim, format_args!("client: {}", said.join(", ")));
+        }
+    }
+}
+
+/// What did not end well, and how often.
+fn unwell(requests: Requests) -> impl Iterator<Item = (u64, &'static str)> {
+    let all = [
+        (requests.failed, "failed"),
+        (requests.refused, "refused"),
+        (requests.cut, "cut"),
+        (requests.unconnected, "without a connection"),
+        (requests.held_back, "held back"),
+        (requests.not_sent, "not sent"),
+    ];
+    all.into_iter().filter(|(n, _)| *n > 0)
+}

@@ -1,0 +1,96 @@
+//! The answer of a sweep in a sentence: how far it is, where its knee is, or why there is none.
+
+use std::fmt::Write;
+
+use crate::derive::levels::{High, amount, high, latency, metric};
+use crate::load::Level;
+use crate::load::level::{Knee, Load, State};
+use crate::model::Metric;
+use crate::probe::board;
+use crate::ui::panes::latency::words::name;
+
+use super::words::{Amount, number, seconds};
+
+/// Words a sweep into `out`; `done` is the share of it that is done, while it runs.
+pub(super) fn word(out: &mut String, sweep: &board::Sweep, done: Option<f64>, chosen: Metric) {
+    if sweep.runs { running(out, &sweep.levels, done, chosen) } else { over(out, &sweep.levels, sweep.knee.as_ref()) }
+}
+
+/// "8 users, 43 %: P99 TTFT 210 ms so far".
+fn running(out: &mut String, levels: &[Level], done: Option<f64>, chosen: Metric) {
+    let Some(level) = levels.last() else {
+        out.push_str("begins");
+        return;
+    };
+    // Writing to a String never fails, here and below.
+    let _ = write!(out, "{}", Amount(level.load));
+    if let Some(done) = done {
+        let _ = write!(out, ", {:.0} %", done * 100.0);
+    }
+    let name = name(metric(chosen));
+    let _ = match high(latency(level, chosen)) {
+        _ if level.state == State::WarmingUp => write!(out, ": warming up"),
+        High::P99(quantile) => write!(out, ": P99 {name} {} so far", seconds(quantile.value)),
+        High::P95(quantile) => write!(out, ": P95 {name} {} so far, too few for a P99", seconds(quantile.value)),
+        High::Few(n) => write!(out, ": {name} of {n} so far, too few for a P95"),
+        High::Nothing => write!(out, ": no {name} yet"),
+    };
+}
+
+/// "knee at 18 users (16–32): 5.90k tokens/s, then queue".
+fn over(out: &mut String, levels: &[Level], knee: Option<&Knee>) {
+    let of = |state| levels.iter().find(move |level| level.state == state);
+    if levels.is_empty() {
+        out.push_str("over before a level was measured");
+        return;
+    }
+    if let Some(level) = of(State::Failing) {
+        let requests = level.requests;
+        let bad = requests.measured.saturating_sub(requests.ok);
+        let measured = requests.measured;
+        let _ = write!(out, "{}: {bad} of {measured} requests failed; ", Amount(level.load));
+    }
+    match knee {
+        Some(knee) => at_knee(out, levels, knee),
+        None => without(out, levels),
+    }
+    for (state, word) in [
+        (State::OverSaturated, "over-saturated at"),
+        (State::OutOfBudget, "the budget was used up at"),
+        (State::Stopped, "stopped at"),
+    ] {
+        if let Some(level) = of(state) {
+            let _ = write!(out, "; {word} {}", Amount(level.load));
+        }
+    }
+    if let Some(level) = levels.iter().find(|level| !level.client.limits.is_empty()) {
+        let _ = write!(out, "; the client may have been the limit at {}", Amount(level.load));
+    }
+}
+
+fn at_knee(out: &mut String, levels: &[Level], knee: &Knee) {
+    let (at, lo, hi) = (number(knee.at), number(knee.lo), number(knee.hi));
+    let _ = match levels.first().map(|level| level.load) {
+        Some(Load::RequestsPerS(_)) => write!(out, "knee at {at} requests/s ({lo}–{hi})"),
+        _ => write!(out, "knee at {:.0} users ({lo}–{hi})", knee.at),
+    };
+    let _ = write!(out, ": {} tokens/s", number(knee.output_tokens_per_s));
+    // What holds back the first level beyond.
+    let beyond = |level: &&Level| amount(level.load).is_some_and(|load| load >= knee.hi);
+    let least = |level: &&Level| amount(level.load).unwrap_or_default();
+    let then = levels.iter().filter(beyond).min_by(|a, b| least(a).total_cmp(&least(b)));
+    if let Some(limit) = then.and_then(|level| level.bottleneck.as_ref()) {
+        let _ = write!(out, ", then {}", limit.word);
+    }
+}
+
+fn without(out: &mut String, levels: &[Level]) {
+    let rate = |level: &Level| level.output_tokens_per_s.map(|rate| rate.value);
+    let rates = levels.iter().filter_map(|level| Some((level, rate(level)?)));
+    // Of several the first: more load gave no more.
+    let best = rates.reduce(|best, next| if next.1 > best.1 { next } else { best });
+    let _ = match best {
+        Some((level, tokens)) => write!(out, "no knee; most {} tokens/s at {}", number(tokens), Amount(level.load)),
+        None => write!(out, "no throughput was measured"),
+    };
+}
