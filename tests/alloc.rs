@@ -14,11 +14,15 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use warptop::app::Origin;
+use warptop::app::{Origin, View};
+use warptop::load::Level;
+use warptop::load::buckets::bucket;
+use warptop::load::level::{Knee, Latency, Load, Quantile, Slice, State};
 use warptop::model::metric::Domain;
 use warptop::model::{
     Batch, HistogramSample, Kind, ManualClock, Metric, ProcessSample, Reading, SourceId, Subject, Time,
 };
+use warptop::probe::board::{Board, Sweep};
 use warptop::runtime::{Inputs, Program, Session};
 use warptop::store::{Retention, Store};
 use warptop::ui::pane::Context;
@@ -100,6 +104,53 @@ fn drawing_allocates_nothing_and_preparing_stops_to() {
             let drawing = allocations(|| pane.draw(area, &mut buf, &context));
             assert_eq!(drawing, 0, "{} draws with allocations at {width}×{height}", spec.id);
             assert_eq!(preparing, 0, "{} still allocates while preparing at {width}×{height}", spec.id);
+        }
+    }
+}
+
+/// Levels of a load sweep that nobody measured.
+fn levels() -> Vec<Level> {
+    let quantile = |value| Some(Quantile { value, lo: Some(value), hi: Some(value), enough: true });
+    let level = |place: u32| Level {
+        place,
+        load: Load::Users(1 << place),
+        state: State::Done,
+        ttft_s: Latency { n: 400, p50: quantile(0.05), p99: quantile(0.2), ..Latency::default() },
+        slices: vec![Slice {
+            from_unix_ms: common::END.0 - 50_000,
+            to_unix_ms: common::END.0 - 10_000,
+            ttft: vec![(bucket(0.05), 390), (bucket(0.2), 10)],
+            ..Slice::default()
+        }],
+        notes: vec!["made up".to_owned()],
+        ..Level::default()
+    };
+    (0..7).map(level).collect()
+}
+
+#[test]
+fn a_load_sweep_is_drawn_without_allocations_too() {
+    let mut board = Board::default();
+    let knee = Some(Knee { at: 18.0, lo: 16.0, hi: 32.0, ..Knee::default() });
+    let (run, endpoint) = ("r".into(), "http://localhost:8000".into());
+    board.sweep = Some(Sweep { run, endpoint, levels: levels().into(), knee, runs: true });
+    let store = common::full(1);
+    for (id, cursor) in [("sweep", None), ("sweep", Some((3, 0))), ("concurrency", None)] {
+        let spec = PANES.iter().find(|spec| spec.id == id).unwrap();
+        for (width, height) in [(38, 6), (78, 19), (200, 60)] {
+            let area = Rect::new(0, 0, width, height);
+            let (view, mut buf) = (View { cursor, ..common::render::view() }, Buffer::empty(area));
+            let context = Context { view: &view, theme: &Theme::FULL, focused: true };
+            let mut pane = (spec.new)();
+            pane.probes(Some(&board));
+            for _ in 0..3 {
+                pane.prepare(&store.read(), &context, area);
+                pane.draw(area, &mut buf, &context);
+            }
+            assert!(!pane.title().contains("none yet") && !pane.title().is_empty());
+            let preparing = allocations(|| pane.prepare(&store.read(), &context, area));
+            let drawing = allocations(|| pane.draw(area, &mut buf, &context));
+            assert_eq!((preparing, drawing), (0, 0), "{id} {cursor:?} at {width}×{height}");
         }
     }
 }

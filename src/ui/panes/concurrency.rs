@@ -4,20 +4,26 @@
 //! Measured cells carry their value and its colour, interpolated ones neither fill nor plain digits, and
 //! cells with too few requests are hatched with their number: told apart without colour, too. It must
 //! not work out figures: [`crate::derive::concurrency`] does. It shows the last minutes that fit up to
-//! the view's end, whatever the length of the view's time axis.
+//! the view's end, whatever the length of the view's time axis. Where a load sweep of the chosen engine ran in them, its
+//! client's own measurements are the map, at the loads that it set, while it runs too; it says so.
 
 mod words;
 
 use std::fmt::Write;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
-use crate::derive::concurrency::{Cell, Column, Map, ROWS, State};
+use crate::derive::concurrency::{COLUMN_MS, Cell, Column, Map, ROWS, State, slots};
 use crate::derive::latency::LogAxis;
+use crate::derive::levels::{self, Pieces};
 use crate::derive::quantile::Quantile;
-use crate::model::{Metric, Reading, Subject, Why};
+use crate::load;
+use crate::model::{FactKey, Metric, Reading, Subject, Time, Why};
+use crate::probe::board::{Board, Sweep};
 use crate::store::Data;
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::{columns, put, put_right};
@@ -38,7 +44,7 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
            from merged histograms. From 368 requests on a P99, from 72 on a P95 (*), below that hatched with their \
            number. Scrapes between which the number running left its row are 'mixed' and in no row. ≈ is \
            interpolated between measured cells. E2E counts a request when it ends: it reflects the concurrency of \
-           up to one E2E before.",
+           up to one E2E before. Where a load sweep of this engine ran, the map is made of its client's own samples.",
     new: || Box::new(Concurrency::default()),
 };
 
@@ -60,6 +66,20 @@ struct Concurrency {
     definition: &'static str,
     /// Lowest row on screen.
     bottom: usize,
+    /// The load sweep that runs, or the last one.
+    sweep: Option<Sweep>,
+    /// What the map was made of, where that is a sweep.
+    client: Option<Client>,
+}
+
+/// A sweep's own measurements.
+#[derive(Debug)]
+struct Client {
+    levels: Arc<Vec<load::Level>>,
+    metric: Metric,
+    pieces: Pieces,
+    /// The minutes that the map was made for, and how many pieces it was made of.
+    made: Option<(RangeInclusive<u64>, usize)>,
 }
 
 /// The parts of the pane. Parts that have no room are empty.
@@ -98,11 +118,18 @@ pub(in crate::ui) fn grid(area: Rect) -> (u16, u16) {
 }
 
 impl Pane for Concurrency {
+    fn probes(&mut self, board: Option<&Board>) {
+        self.sweep = board.and_then(|board| board.sweep.clone());
+    }
+
     fn prepare(&mut self, data: &Data, context: &Context<'_>, area: Rect) {
         let view = context.view;
         let (width, rows) = grid(area);
         self.metric = Some(view.latency);
-        self.map.follow(data, Subject::Engine(view.engine), view.latency, view.end, width);
+        if !self.follow_sweep(data, context, width) {
+            self.client = None;
+            self.map.follow(data, Subject::Engine(view.engine), view.latency, view.end, width);
+        }
         self.axis = Some(self.map.axis());
         // Where not all rows fit, those of the highest concurrency that was seen.
         let used = |row: &usize| self.map.columns().iter().any(|c| c.cells[*row] != Cell::Empty);
@@ -141,7 +168,12 @@ impl Pane for Concurrency {
         picture.draw(buf);
         picture.draw_labels(buf, &parts);
         picture.draw_times(buf, &parts, context);
-        put(buf, parts.head, (0, 0), dim, format_args!("{}; {}", caveat(metric), self.definition));
+        match self.client.as_ref().and(self.sweep.as_ref()) {
+            Some(Sweep { run, .. }) => {
+                put(buf, parts.head, (0, 0), dim, format_args!("client's samples of sweep {run}"))
+            }
+            None => put(buf, parts.head, (0, 0), dim, format_args!("{}; {}", caveat(metric), self.definition)),
+        };
         match context.view.cursor.filter(|_| context.focused) {
             Some(cursor) => picture.draw_cursor(buf, parts.legend, cursor),
             None => picture.draw_legend(buf, parts.legend),
@@ -150,10 +182,45 @@ impl Pane for Concurrency {
 }
 
 impl Concurrency {
+    /// Makes the map of a sweep's own measurements, if a sweep of the chosen engine measured this latency in the
+    /// `columns` minutes up to the view's end.
+    fn follow_sweep(&mut self, data: &Data, context: &Context<'_>, columns: u16) -> bool {
+        let view = context.view;
+        let url = data.fact(Subject::Engine(view.engine), FactKey::Url, view.end);
+        let Some(sweep) = self.sweep.as_ref().filter(|sweep| is_same(&sweep.endpoint, url) && columns > 0) else {
+            return false;
+        };
+        // What a client cannot see, such as the queue, stays the engine's.
+        if levels::metric(view.latency) != view.latency {
+            return false;
+        }
+        let slots = slots(view.end, columns);
+        let start = Time(slots.start() * COLUMN_MS);
+        let same = |client: &Client| Arc::ptr_eq(&client.levels, &sweep.levels) && client.metric == view.latency;
+        let mut client = self.client.take().filter(same).unwrap_or_else(|| Client {
+            levels: Arc::clone(&sweep.levels),
+            metric: view.latency,
+            pieces: Pieces::of(&sweep.levels, view.latency),
+            made: None,
+        });
+        let over = client.pieces.until(view.end);
+        let overlaps = over > client.pieces.until(start);
+        let made = (slots, over);
+        if overlaps && client.made.as_ref() != Some(&made) {
+            self.map = client.pieces.map(made.0.clone(), over);
+            client.made = Some(made);
+        }
+        self.client = Some(client).filter(|_| overlaps);
+        overlaps
+    }
+
     fn word_title(&mut self, metric: Metric) {
         self.title.clear();
         let name = name(metric);
-        // Writing to a String never fails.
+        // Writing to a String never fails, here and below.
+        if self.client.is_some() {
+            let _ = write!(self.title, "client's ");
+        }
         let _ = if self.map.edges().is_empty() {
             let why = if self.notice.is_empty() { ": no histogram exposed" } else { " not scraped" };
             write!(self.title, "{name}{why}")
@@ -179,6 +246,11 @@ impl Concurrency {
             cells.max_by_key(|(.., quantile)| quantile.n)
         })
     }
+}
+
+/// Whether the endpoint of a sweep is the engine at this address.
+fn is_same(endpoint: &str, url: Option<&str>) -> bool {
+    url.is_some_and(|url| url.trim_end_matches('/') == endpoint.trim_end_matches('/'))
 }
 
 /// The map while it is drawn.
@@ -371,7 +443,8 @@ impl Picture<'_> {
             row.part(&[(dim, format_args!("old: not kept at this rate"))]).gap(2);
         }
         if column(|c| c.state == State::NotScraped) {
-            row.part(&[(dim, format_args!("{} not scraped", self.char('·', '.')))]).gap(2);
+            let not = if self.pane.client.is_some() { "not measured" } else { "not scraped" };
+            row.part(&[(dim, format_args!("{} {not}", self.char('·', '.')))]).gap(2);
         }
     }
 
@@ -391,6 +464,9 @@ impl Picture<'_> {
         let edges = self.pane.map.edges();
         let noun = self.pane.metric.map_or("", observations);
         let x = match (column.state, &column.cells[row]) {
+            (State::NotScraped, _) if self.pane.client.is_some() => {
+                put(buf, area, (x, 0), dim, format_args!("not measured"))
+            }
             (State::NotScraped, _) => put(buf, area, (x, 0), dim, format_args!("not scraped")),
             (State::NotKept, _) => put(buf, area, (x, 0), dim, format_args!("not kept at this rate")),
             (_, &Cell::P99(quantile)) => {

@@ -184,3 +184,53 @@ fn every_size_is_drawn() {
         }
     }
 }
+
+/// The pane with a sweep on the board.
+fn swept(store: &Store, view: View, endpoint: &str, levels: Vec<load::Level>) -> (String, Vec<String>) {
+    let mut board = Board::default();
+    let (run, levels) = ("20261130-sweep-7".into(), Arc::new(levels));
+    board.sweep = Some(Sweep { run, endpoint: endpoint.into(), levels, knee: None, runs: true });
+    let mut pane = Concurrency::default();
+    let mut buf = Buffer::empty(Rect::new(0, 0, 90, 13));
+    let context = Context { view: &view, theme: &Theme::MONO, focused: true };
+    // The engine's own map first: nothing of it may stay.
+    pane.prepare(&store.read(), &context, buf.area);
+    pane.probes(Some(&board));
+    pane.prepare(&store.read(), &context, buf.area);
+    pane.draw(buf.area, &mut buf, &context);
+    let row = |y| (0..90).map(|x| buf[(x, y)].symbol()).collect();
+    (pane.title().to_owned(), (0..13).map(row).collect())
+}
+
+/// `n` requests of 3 s in the third minute.
+fn third_minute(users: u32, n: u32) -> load::Level {
+    let ttft = vec![(load::buckets::bucket(3.0), n)];
+    let (from_unix_ms, to_unix_ms) = (START.0 + 121_000, START.0 + 175_000);
+    let slices = vec![load::level::Slice { from_unix_ms, to_unix_ms, ttft, ..Default::default() }];
+    load::Level { load: load::level::Load::Users(users), slices, ..load::Level::default() }
+}
+
+#[test]
+fn a_sweep_of_the_chosen_engine_fills_the_map_at_the_loads_that_it_set() {
+    let store = some();
+    let (title, rows) = swept(&store, view(&store), "http://h:8000/", vec![third_minute(64, 400)]);
+    assert!(title.starts_with("client's TTFT at 33–64 running: P99 3."), "{title}");
+    assert!(title.ends_with("n 400 at 14:09 UTC"), "{title}");
+    assert!(rows[0].starts_with("client's samples of sweep 20261130-sweep-7"), "{rows:#?}");
+    let line = |label: &str| rows.iter().find(|r| r.trim_start().starts_with(label)).unwrap().clone();
+    assert!(line("33–64").contains('s') && !line("3–4").contains("199ms"), "{rows:#?}");
+    assert!(rows[12].contains("· not measured"), "{rows:#?}");
+}
+
+#[test]
+fn the_map_is_the_engines_where_the_sweep_says_nothing_of_it() {
+    let store = some();
+    let view = view(&store);
+    let own = |endpoint, view, levels| swept(&store, view, endpoint, levels).0;
+    let levels = || vec![third_minute(64, 400)];
+    assert!(own("http://other:8000", view, levels()).starts_with("TTFT at 1 running"), "another engine");
+    let before = View { end: START + 130_000, live: false, ..view };
+    assert!(own("http://h:8000", before, levels()).starts_with("TTFT at"), "before its first samples were complete");
+    assert!(own("http://h:8000", View { latency: Metric::QueueTime, ..view }, levels()).starts_with("queue time:"));
+    assert!(own("http://h:8000", view, Vec::new()).starts_with("TTFT at 1 running"), "nothing measured yet");
+}
