@@ -301,7 +301,7 @@ impl<B: Backend> Program<B> {
         }
         self.probed = version;
         let board = self.probes.as_ref().map(|probes| probes.board().clone());
-        self.app.update(Event::Asking(board.as_ref().is_some_and(|board| board.confirming().is_some())));
+        self.app.update(Event::Asking(board.as_ref().and_then(|board| Some(board.confirming()?.0))));
         self.app.update(Event::Noted(board.as_ref().is_some_and(Board::has_notes)));
         self.running.clear();
         self.running.extend(board.as_ref().and_then(Board::running));

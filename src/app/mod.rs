@@ -15,7 +15,7 @@ pub use view::View;
 
 use crate::derive::latency::summary::exposed;
 use crate::model::{Metric, Time};
-use crate::probe::{Aim, PROBES, listed};
+use crate::probe::{Aim, Needs, PROBES, listed};
 use crate::store::Data;
 
 /// Something that happened.
@@ -29,8 +29,8 @@ pub enum Event {
     Tick(Time, Seen),
     /// The heat map has this many columns and rows for its cursor.
     CursorRange(u16, u16),
-    /// Whether a probe asks to be run.
-    Asking(bool),
+    /// Place of the probe that asks to be run in the table of probes, if one does.
+    Asking(Option<usize>),
     /// Whether something is said about probes that goes when it has been read.
     Noted(bool),
     /// Whether the screen as it was drawn shows that question whole.
@@ -124,8 +124,8 @@ pub struct Cost {
 /// What the probes say to the user.
 #[derive(Clone, Copy, Debug)]
 struct Talk {
-    /// One asks to be run.
-    asking: bool,
+    /// Place of the one that asks to be run.
+    asking: Option<usize>,
     /// Something is said that goes when it has been read.
     noted: bool,
     /// What asks can be read, and no key has changed anything since.
@@ -167,8 +167,11 @@ const fn turn(place: usize, len: usize, back: bool) -> usize {
 }
 
 /// Where a cursor stands when its map gets another size: at the same time and the same height, as near as
-/// cells allow.
+/// cells allow. A single row of columns grows at its end: there a column stays the same one.
 fn same_place((column, row): (u16, u16), old: (u16, u16), new: (u16, u16)) -> (u16, u16) {
+    if old.1 == 1 && new.1 == 1 {
+        return (column.min(new.0 - 1), 0);
+    }
     let middle = |at: u16, old: u16, new: u16| {
         let place = (2 * u64::from(at) + 1) * u64::from(new) / (2 * u64::from(old));
         u16::try_from(place).unwrap_or(u16::MAX).min(new - 1)
@@ -188,7 +191,7 @@ impl App {
             seen: Seen { extent: None, gpus: 0, engines: 0, latencies: [0; _], complete: false },
             panes,
             probes: None,
-            talk: Talk { asking: false, noted: false, readable: false },
+            talk: Talk { asking: None, noted: false, readable: false },
             cursor_range: (1, 1),
             last_line: 0,
         }
@@ -264,7 +267,7 @@ impl App {
             // What asks or runs is also what is looked at.
             self.view.probe = listed().position(|probe| probe.spec.key == c).unwrap_or(self.view.probe);
             self.view.report = None;
-            return Some(Effect::Probe(Order::Ask(place, Aim { gpu: self.view.gpu, engine: self.view.engine })));
+            return Some(Effect::Probe(Order::Ask(place, self.aim())));
         }
         match Action::of(key)? {
             // A question is answered only where it can be read, its cost included.
@@ -291,7 +294,7 @@ impl App {
             Action::Repaint => return Some(Effect::Repaint),
             Action::Demo => return self.nothing_here().then_some(Effect::Demo),
             Action::Help => self.help = if self.help.is_some() { None } else { Some(0) },
-            Action::Back if self.talk.asking && self.at_probes() => return Some(Effect::Probe(Order::No)),
+            Action::Back if self.talk.asking.is_some() && self.at_probes() => return Some(Effect::Probe(Order::No)),
             Action::Back if self.at_probes() && self.view.report.is_some() => self.view.report = None,
             Action::Back if self.talk.noted && self.at_probes() => return Some(Effect::Probe(Order::Seen)),
             Action::Back => self.back(),
@@ -310,8 +313,8 @@ impl App {
             Action::Zoom => self.zoomed = !self.zoomed,
             Action::NextGpu => self.view.gpu = next_bit(self.seen.gpus, self.view.gpu, false),
             Action::PreviousGpu => self.view.gpu = next_bit(self.seen.gpus, self.view.gpu, true),
-            Action::NextEngine => self.view.engine = next_bit(self.seen.engines, self.view.engine, false),
-            Action::PreviousEngine => self.view.engine = next_bit(self.seen.engines, self.view.engine, true),
+            Action::NextEngine => return self.engine(false),
+            Action::PreviousEngine => return self.engine(true),
             Action::NextMetric => self.view.latency = self.metric(false),
             Action::PreviousMetric => self.view.latency = self.metric(true),
             Action::Peak => self.view.of_measured = !self.view.of_measured,
@@ -332,6 +335,19 @@ impl App {
             Action::Faster => self.timeline.change_speed(1),
         }
         None
+    }
+
+    /// Another engine. A question about the one before is asked anew: an answer must be about what is chosen.
+    fn engine(&mut self, back: bool) -> Option<Effect> {
+        let before = self.view.engine;
+        self.view.engine = next_bit(self.seen.engines, before, back);
+        let about_it = |place: &usize| PROBES.get(*place).is_some_and(|probe| probe.spec.needs == Needs::Endpoint);
+        let place = self.talk.asking.filter(|_| self.at_probes() && self.view.engine != before).filter(about_it)?;
+        Some(Effect::Probe(Order::Ask(place, self.aim())))
+    }
+
+    const fn aim(&self) -> Aim {
+        Aim { gpu: self.view.gpu, engine: self.view.engine }
     }
 
     fn back(&mut self) {

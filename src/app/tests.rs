@@ -55,6 +55,9 @@ fn the_cursor_takes_the_arrows() {
     assert_eq!(app.view.cursor, Some((49, 11)), "at the same time and height");
     app.update(Event::CursorRange(10, 3));
     assert_eq!(app.view.cursor, Some((4, 2)), "stays on the map");
+    app.update(Event::CursorRange(5, 1));
+    app.update(Event::CursorRange(8, 1));
+    assert_eq!(app.view.cursor, Some((2, 0)), "more levels of a sweep: on the same one");
     press(&mut app, "ch");
     assert_eq!((app.view.cursor, app.view.end, app.view.live), (None, Time(94_000), false));
 }
@@ -108,13 +111,38 @@ fn probes_are_told_only_from_their_pane_but_stopped_from_anywhere() {
     assert_eq!(app.update(Event::Key(Key::Esc)), None, "nobody asks");
     app.update(Event::Noted(true));
     assert_eq!(app.update(Event::Key(Key::Esc)), Some(Effect::Probe(Order::Seen)));
-    app.update(Event::Asking(true));
+    app.update(Event::Asking(Some(0)));
     assert_eq!(app.update(Event::Key(Key::Esc)), Some(Effect::Probe(Order::No)));
     let first = PROBES.iter().position(|probe| !probe.spec.hidden).unwrap();
     assert_eq!(key(&mut app, PROBES[first].spec.key), Some(Effect::Probe(Order::Ask(first, Aim::default()))));
     // The help hides the pane.
     key(&mut app, '?');
     assert_eq!((key(&mut app, 'y'), key(&mut app, 'x')), (None, Some(Effect::Probe(Order::Stop))));
+}
+
+#[test]
+fn another_engine_is_another_question() {
+    let mut app = app().with_probes(Some(0));
+    app.update(Event::Tick(Time(100_000), Seen { engines: 0b1010, ..app.seen }));
+    let place = |endpoint| PROBES.iter().position(|probe| (probe.spec.needs == Needs::Endpoint) == endpoint);
+    let mut press = |asking, c| {
+        app.update(Event::Asking(asking));
+        let effect = app.update(Event::Key(Key::Char(c)));
+        (app.view.engine, effect)
+    };
+    assert_eq!(press(None, 'e'), (3, None), "nobody asks");
+    assert_eq!(press(place(false), 'e'), (1, None), "the question is about no engine");
+    let Some(sweep) = place(true) else { return };
+    let asked = |engine| Some(Effect::Probe(Order::Ask(sweep, Aim { engine, ..Aim::default() })));
+    assert_eq!(press(Some(sweep), 'e'), (3, asked(3)));
+    assert_eq!(press(Some(sweep), 'E'), (1, asked(1)));
+    // Elsewhere the key only chooses, and where there is one engine nothing is asked again.
+    app.update(Event::Key(Key::Tab));
+    app.update(Event::Asking(Some(sweep)));
+    assert_eq!(app.update(Event::Key(Key::Char('e'))), None);
+    app.update(Event::Key(Key::BackTab));
+    app.update(Event::Tick(Time(100_000), Seen { engines: 0b1000, ..app.seen }));
+    assert_eq!(app.update(Event::Key(Key::Char('e'))), None);
 }
 
 #[test]
@@ -205,7 +233,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => (any::<u64>(), seen).prop_map(|(now, seen)| Event::Tick(Time(now), seen)),
         1 => (any::<u16>(), any::<u16>()).prop_map(|(w, h)| Event::CursorRange(w, h)),
         1 => Just(Event::Resize),
-        1 => any::<bool>().prop_map(Event::Asking),
+        1 => prop::option::of(0..PROBES.len()).prop_map(Event::Asking),
         1 => any::<bool>().prop_map(Event::Readable),
         1 => any::<bool>().prop_map(Event::Noted),
         1 => any::<u16>().prop_map(Event::LastLine),

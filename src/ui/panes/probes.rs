@@ -15,7 +15,7 @@ use ratatui::layout::Rect;
 
 use crate::probe::board::{Board, Row as ProbeRow};
 use crate::probe::life::{Ended, State};
-use crate::probe::{ProbeSpec, listed};
+use crate::probe::{Needs, ProbeSpec, listed};
 use crate::store::Data;
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::{columns, put, put_right, put_wrapped, width, wrap, wrapped_rows};
@@ -94,7 +94,7 @@ impl Pane for Probes {
                 let elsewhere = board.elsewhere.as_ref().filter(|(probe, _)| *probe == row.probe.spec.id);
                 line.fill(row, elsewhere.map(|(_, pid)| *pid), data, context);
             }
-            self.word(&board);
+            self.word(&board, data.engines().take(2).count() > 1);
             self.ask(&board, area);
             self.word_title(&board);
             self.board = Some(board);
@@ -256,8 +256,8 @@ impl Probes {
         }
     }
 
-    /// What there is to read, and which keys answer it.
-    fn word(&mut self, board: &Board) {
+    /// What there is to read, and which keys answer it; `several`: there is more than one engine.
+    fn word(&mut self, board: &Board, several: bool) {
         // Writing to a String never fails, here and below.
         let text = &mut self.text;
         if let Some((place, ask, cost)) = board.confirming() {
@@ -271,7 +271,10 @@ impl Probes {
             if !text.ends_with('.') {
                 text.push('.');
             }
-            self.keys = "y run it   n leave it";
+            self.keys = match needs {
+                Needs::Endpoint if several => "y run it   n leave it   e another engine",
+                _ => "y run it   n leave it",
+            };
             return;
         }
         if board.active().is_some() {
