@@ -6,9 +6,14 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
+use crate::derive::levels::{High, high};
+use crate::load::Level;
+use crate::load::level::{Latency, Quantile, Rate};
 use crate::probe::page::{methods, number, percent, utc};
 use crate::probe::report::{GpuEnvironment, Judged, Report};
 use crate::probe::{Needs, Params, ProbeSpec, Target};
+use crate::ui::panes::latency::words::Compact;
+use crate::ui::panes::sweep::words::{Amount, short};
 use crate::ui::text::{width, wrap};
 use crate::ui::theme::Role;
 
@@ -69,6 +74,7 @@ impl Details {
             self.say(Role::Text, columns, format_args!("- {advice}"));
         }
         self.figures(report, columns);
+        self.levels(report, columns);
         for check in &report.checks {
             if check.passed {
                 self.say(Role::Dim, columns, format_args!("checked, right: {}", check.what));
@@ -94,14 +100,9 @@ impl Details {
         if all.is_empty() {
             return;
         }
-        let column = |head: &str, of: &dyn Fn(&Judged) -> Option<String>| {
-            let cells: Vec<_> = all.iter().map(|judged| of(judged).unwrap_or_default()).collect();
-            let used = cells.iter().any(|cell| !cell.is_empty());
-            let widest = cells.iter().map(|cell| width(cell)).max().unwrap_or_default().max(width(head));
-            used.then(|| (head.to_owned(), cells, widest))
-        };
+        let column = |head: &str, of: &dyn Fn(&Judged) -> Option<String>| Column::of(head, all.iter().map(of));
         let share = |share: Option<f64>| share.map(|_| percent(share));
-        let mut table: Vec<_> = [
+        let table = [
             column("median", &|j| Some(format!("{} {}", number(Some(j.figure.value)), j.figure.unit))),
             column("of reference", &|j| share(j.pct_of_reference)),
             column("of baseline", &|j| share(j.pct_of_baseline)),
@@ -115,26 +116,63 @@ impl Details {
         .into_iter()
         .flatten()
         .collect();
-        // The names come first; what does not fit beside them goes, the last column before the first.
-        let names = all.iter().map(|judged| width(&judged.figure.label)).max().unwrap_or_default();
-        let taken = |table: &[(String, Vec<String>, u16)]| table.iter().map(|(.., wide)| wide + GAP).sum::<u16>();
-        while table.len() > 1 && taken(&table) + names.min(columns / 3).max(LABEL) > columns {
+        let names: Vec<_> = all.iter().map(|judged| judged.figure.label.clone()).collect();
+        self.table(&names, table, columns);
+    }
+
+    /// The levels of a load sweep, a row each.
+    fn levels(&mut self, report: &Report, columns: u16) {
+        let all = &report.levels;
+        if all.is_empty() {
+            return;
+        }
+        let column = |head: &str, of: &dyn Fn(&Level) -> Option<String>| Column::of(head, all.iter().map(of));
+        let allowed = |quantile: Option<Quantile>| quantile.filter(|q| q.enough).map(|q| Compact(q.value).to_string());
+        let high = |latency: &Latency| match high(latency) {
+            High::P99(q) => Some(Compact(q.value).to_string()),
+            High::P95(q) => Some(format!("P95 {}", Compact(q.value))),
+            High::Few(n) => Some(format!("n {n}")),
+            High::Nothing => None,
+        };
+        let number = |rate: Option<Rate>| rate.map(|rate| number(Some(rate.value)));
+        let table = [
+            column("P99 TTFT", &|level| high(&level.ttft_s)),
+            column("tokens/s", &|level| number(level.output_tokens_per_s)),
+            column("limit", &|level| level.bottleneck.as_ref().map(|limit| limit.word.clone())),
+            column("P50 TTFT", &|level| allowed(level.ttft_s.p50)),
+            column("P99 ITL", &|level| high(&level.itl_s)),
+            column("P99 E2E", &|level| high(&level.e2e_s)),
+            column("good", &|level| level.goodput.map(|good| percent(Some(good.share * 100.0)))),
+            column("ended", &|level| Some(short(level.state).to_owned()).filter(|word| !word.is_empty())),
+        ];
+        let names: Vec<_> = all.iter().map(|level| Amount(level.load).to_string()).collect();
+        self.table(&names, table.into_iter().flatten().collect(), columns);
+        if let Some(knee) = &report.knee {
+            self.say(Role::Text, columns, format_args!("knee: {}", knee.words));
+        }
+    }
+
+    /// Rows with a name each. What does not fit beside the names goes, the last column before the first.
+    fn table(&mut self, names: &[String], mut table: Vec<Column>, columns: u16) {
+        let widest = names.iter().map(|name| width(name)).max().unwrap_or_default();
+        let taken = |table: &[Column]| table.iter().map(|column| column.wide + GAP).sum::<u16>();
+        while table.len() > 1 && taken(&table) + widest.min(columns / 3).max(LABEL) > columns {
             table.pop();
         }
-        let label = names.min(columns.saturating_sub(taken(&table)));
-        let line = |name: &str, cell: &dyn Fn(usize) -> String| {
+        let label = widest.min(columns.saturating_sub(taken(&table)));
+        let line = |name: &str, cell: &dyn Fn(&Column) -> String| {
             let mut out = fitted(name, label);
-            for (place, (.., wide)) in table.iter().enumerate() {
-                let cell = cell(place);
-                let blanks = usize::from(GAP + wide.saturating_sub(width(&cell)));
+            for column in &table {
+                let cell = cell(column);
+                let blanks = usize::from(GAP + column.wide.saturating_sub(width(&cell)));
                 // Writing to a String never fails.
                 let _ = write!(out, "{:blanks$}{cell}", "");
             }
             out
         };
-        self.rows.push((Role::Dim, line("", &|place| table[place].0.clone())));
-        for (row, judged) in all.iter().enumerate() {
-            let text = line(&judged.figure.label, &|place| table[place].1[row].clone());
+        self.rows.push((Role::Dim, line("", &|column| column.head.clone())));
+        for (row, name) in names.iter().enumerate() {
+            let text = line(name, &|column| column.cells[row].clone());
             self.rows.push((Role::Text, text));
         }
     }
@@ -210,6 +248,23 @@ impl Details {
     fn say(&mut self, role: Role, columns: u16, text: fmt::Arguments<'_>) {
         let text = text.to_string();
         wrap(&text, columns, |_, line| self.rows.push((role, line.to_owned())));
+    }
+}
+
+/// A column of a table.
+struct Column {
+    head: String,
+    cells: Vec<String>,
+    wide: u16,
+}
+
+impl Column {
+    /// The column of these cells; `None` where all are empty.
+    fn of(head: &str, cells: impl Iterator<Item = Option<String>>) -> Option<Self> {
+        let cells: Vec<_> = cells.map(Option::unwrap_or_default).collect();
+        let used = cells.iter().any(|cell| !cell.is_empty());
+        let wide = cells.iter().map(|cell| width(cell)).max().unwrap_or_default().max(width(head));
+        used.then(|| Self { head: head.to_owned(), cells, wide })
     }
 }
 

@@ -350,3 +350,47 @@ fn a_short_list_shows_the_chosen_probe_and_the_one_that_runs() {
     assert_eq!((shown(0, 9, 1), shown(9, 0, 1)), (vec![0], vec![9]), "with an open report: its own");
     assert_eq!(shown(3, 5, 10), (0..10).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_question_about_an_engine_names_it_and_offers_another_where_there_is_one() {
+    let Some(place) = PROBES.iter().position(|probe| probe.spec.needs == Needs::Endpoint) else { return };
+    let params = Params::of(&PROBES[place].spec);
+    let target = Target { endpoint: Some("http://h:8000".to_owned()), ..Target::default() };
+    let mut board = Board::default();
+    let ask = Ask { run: "r".into(), target, params, forced: false, duty: None, agreed: false, most_ms: 60_000 };
+    board.ask(NOW, place, ask);
+    let store = Store::new(Retention::HOUR);
+    for (engine, several) in [(0, false), (1, true)] {
+        let mut batch = Batch::new(SourceId::Engine(engine), NOW - 1_000, Batch::FOREVER);
+        batch.fact(Subject::Engine(engine), FactKey::Url, "http://h:8000");
+        store.push(&batch);
+        let picture = seen(Some(&board), &store, &View::new(NOW), (118, 8), Theme::FULL);
+        assert!(picture.contains("on http://h:8000"), "{picture}");
+        assert_eq!(picture.contains("e another engine"), several, "{picture}");
+    }
+}
+
+#[test]
+fn a_report_of_a_sweep_shows_its_levels_as_a_table() {
+    use crate::load::level::{Bottleneck, Knee, Latency, Load, Quantile, Rate, State};
+    let quantile = |value| Some(Quantile { value, lo: None, hi: None, enough: true });
+    let level = |users: u32, n| crate::load::Level {
+        load: Load::Users(users),
+        state: if users > 32 { State::Failing } else { State::Done },
+        ttft_s: Latency { n, p50: quantile(0.05), p99: quantile(0.21).filter(|_| n > 368), ..Latency::default() },
+        output_tokens_per_s: Some(Rate { value: 420.0 * f64::from(users), lo: None, hi: None }),
+        bottleneck: (users > 1).then(|| Bottleneck { word: "queue".to_owned(), evidence: String::new() }),
+        ..Default::default()
+    };
+    let mut report = last();
+    report.levels = vec![level(1, 400), level(8, 400), level(64, 30)];
+    report.knee = Some(Knee { words: "throughput grows up to 18 users".to_owned(), ..Knee::default() });
+    let mut details = Details::default();
+    let table = |details: &mut Details, columns| {
+        details.make(&PROBES[place()].spec, Some((&"r".into(), &report)), columns);
+        let rows: Vec<_> = details.rows().iter().map(|(_, row)| row.clone()).collect();
+        let from = rows.iter().position(|row| row.contains("tokens/s")).unwrap();
+        rows[from..from + 5].join("\n")
+    };
+    insta::assert_snapshot!("probes-levels", [90, 40].map(|columns| table(&mut details, columns)).join("\n\n"));
+}
