@@ -1,7 +1,8 @@
 //! `screenshots`: the pictures in `screenshots/`, drawn from a recording at fixed moments and sizes.
 //!
 //! The SVGs depend on the code and the recording only, so they can be compared; the PNGs are made of
-//! them. Every pane in the table of panes gets a picture; that of the probes shows the reports of `docs/evidence`.
+//! them. Every pane in the table of panes gets a picture; that of the probes shows the reports of `docs/evidence`. A
+//! load sweep has no figures in a recording: its pane has a picture once a report of one is kept there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,7 +13,7 @@ use ratatui::layout::Rect;
 use warptop::app::{App, Cost, Event, Origin, Seen, View};
 use warptop::export::svg::svg;
 use warptop::model::{Batch, FactKey, SourceId, SourceState, Subject, Time};
-use warptop::probe::board::Board;
+use warptop::probe::board::{Board, Sweep};
 use warptop::probe::report::Report;
 use warptop::probe::{Probe, listed};
 use warptop::recording::Reader;
@@ -35,12 +36,16 @@ const RECORDING: &str = "assets/recordings/h200-vllm-0.25.1.jsonl.gz";
 const DIR: &str = "screenshots";
 /// Reports of probes that ran on real machines.
 const REPORTS: &str = "docs/evidence/probes";
+/// Reports of load sweeps of real servers.
+const SWEEPS: &str = "docs/evidence/sweep";
 /// How long after the newest of them their picture is, ms.
 const LATER: u64 = 300_000;
 /// Size of a pane's picture, frame included.
 const PANE: (u16, u16) = (96, 18);
 /// The same for the pane of probes: a list and a report.
 const PROBES: (u16, u16) = (110, 40);
+/// The same for the pane of the load sweep: seven levels, a heat map and all figures.
+const SWEEP: (u16, u16) = (110, 30);
 /// The same for a pane that is a row for each GPU.
 const STRIP: (u16, u16) = (120, 5);
 /// Seconds into the recording: 600 clients, a queue, preemptions, the power cap.
@@ -72,6 +77,7 @@ fn shots() -> Vec<Shot> {
         let size = match pane.id {
             "gpu_strip" => STRIP,
             "probes" => PROBES,
+            "sweep" => SWEEP,
             _ => PANE,
         };
         shots.push(Shot { name, pane: Some(pane), size, theme: Theme::FULL, at_s: OVERLOAD });
@@ -100,29 +106,60 @@ fn pictures() -> Result<BTreeMap<String, String>, String> {
     let store = Store::new(Retention::HOUR);
     replay::load(&mut reader, &store, None).ok_or_else(|| format!("{} holds nothing", path.display()))?;
     let data = store.read();
-    let reports = reports()?;
-    let drawn = |shot: &Shot| match shot.pane {
-        Some(spec) if spec.id == "probes" && !reports.is_empty() => probes(spec, shot, &reports),
-        _ => draw(&data, shot),
+    let (reports, swept) = (reports()?, swept()?);
+    let drawn = |shot: &Shot| match (shot.pane, &swept) {
+        (Some(spec), _) if spec.id == "probes" && !reports.is_empty() => Some(probes(spec, shot, &reports)),
+        (Some(spec), Some(report)) if spec.id == "sweep" => Some(sweep(spec, shot, report)),
+        (Some(spec), None) if spec.id == "sweep" => None,
+        _ => Some(draw(&data, shot)),
     };
-    Ok(shots().iter().map(|shot| (format!("{}.svg", shot.name), svg(&drawn(shot)))).collect())
+    Ok(shots().iter().filter_map(|shot| Some((format!("{}.svg", shot.name), svg(&drawn(shot)?)))).collect())
+}
+
+/// The files in a folder of the project, by name; none where it is not there.
+fn listing(dir: &str) -> Vec<PathBuf> {
+    let mut paths: Vec<_> = fs::read_dir(root().join(dir)).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    paths.sort();
+    paths
+}
+
+fn report(path: &Path) -> Result<Report, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = fs::read(path).map_err(|error| failed(&error))?;
+    serde_json::from_slice(&text).map_err(|error| failed(&error))
+}
+
+/// The last sweep with levels that is kept with the project.
+fn swept() -> Result<Option<Report>, String> {
+    let json = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "json");
+    let all: Vec<_> =
+        listing(SWEEPS).iter().filter(|path| json(path)).map(|path| report(path)).collect::<Result<_, _>>()?;
+    Ok(all.into_iter().rfind(|report| !report.levels.is_empty()))
 }
 
 /// The first report of each probe that is kept with the project.
 fn reports() -> Result<Vec<Report>, String> {
-    let mut paths: Vec<_> =
-        fs::read_dir(root().join(REPORTS)).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    let mut paths = listing(REPORTS);
     // What PyTorch measured beside them is no report.
     let other = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"torch-"));
     let first = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().ends_with(b"-1.json"));
     paths.retain(|path| first(path) && !other(path));
-    paths.sort();
-    let read = |path: &PathBuf| {
-        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let text = fs::read(path).map_err(|error| failed(&error))?;
-        serde_json::from_slice(&text).map_err(|error| failed(&error))
+    paths.iter().map(|path| report(path)).collect()
+}
+
+/// The pane of the load sweep after this one.
+fn sweep(spec: &PaneSpec, shot: &Shot, report: &Report) -> Buffer {
+    let sweep = Sweep {
+        run: report.run.as_str().into(),
+        endpoint: report.target.endpoint.as_deref().unwrap_or_default().into(),
+        levels: report.levels.clone().into(),
+        knee: report.knee.clone(),
+        runs: false,
     };
-    paths.iter().map(read).collect()
+    let mut board = Board::default();
+    board.sweep = Some(sweep);
+    let view = View::new(Time(report.ended_unix_ms));
+    framed(spec, shot, &Store::new(Retention::HOUR).read(), &view, Some(&board))
 }
 
 /// The pane of probes on the machine that these reports are of, a few minutes after the last of them.
@@ -231,10 +268,36 @@ fn check() -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use warptop::load::Level;
+    use warptop::load::level::{Knee, Load, Rate, State};
+
     #[test]
     fn the_pictures_show_what_the_program_draws() {
         if let Err(why) = super::check() {
             panic!("{why}");
+        }
+    }
+
+    /// Levels that nobody measured, in the report of another probe.
+    #[test]
+    fn a_report_of_a_sweep_gets_a_picture_with_its_levels_and_its_knee() {
+        let mut report = reports().expect("kept reports can be read").swap_remove(0);
+        let level = |(place, users): (u32, u32)| Level {
+            place,
+            load: Load::Users(users),
+            state: State::Done,
+            output_tokens_per_s: Some(Rate { value: f64::from(users.min(16) * 300), lo: None, hi: None }),
+            ..Level::default()
+        };
+        report.levels = (0..).zip([1, 2, 4, 8, 16, 32, 64]).map(level).collect();
+        let knee = Knee { at: 18.0, lo: 16.0, hi: 32.0, output_tokens_per_s: 4_800.0, words: String::new() };
+        report.knee = Some(knee);
+        let shot = shots().into_iter().find(|shot| shot.name == "pane-sweep").expect("the pane has a shot");
+        let buf = sweep(shot.pane.expect("a pane"), &shot, &report);
+        let text: String = buf.content.iter().map(ratatui::buffer::Cell::symbol).collect();
+        for words in ["knee at 18 users (16–32): 4.80k tokens/s", "users", "64", "2.40k"] {
+            assert!(text.contains(words), "no '{words}' in {text}");
         }
     }
 }
