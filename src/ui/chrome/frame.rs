@@ -5,13 +5,18 @@ use ratatui::layout::Rect;
 
 use crate::ui::layout::Slot;
 use crate::ui::pane::PaneSpec;
-use crate::ui::text::{put, width};
+use crate::ui::text::{columns, put, width};
 use crate::ui::theme::{Role, Theme};
 
 /// Draws the names of the panes with their numbers, `focus` marked.
 pub fn draw_tabs(buf: &mut Buffer, area: Rect, theme: Theme, panes: &[PaneSpec], focus: usize) {
     let needs = |pane: &PaneSpec| width(pane.tab) + 3;
     let all = panes.iter().map(needs).fold(0_u16, u16::saturating_add);
+    // Where not even numbers have room for blanks on both sides, they have one before them.
+    let number_of = |place: usize| columns(format_args!(" {} ", place + 1));
+    let chosen = panes.get(focus).map_or(0, |pane| width(pane.tab));
+    let narrow = (0..panes.len()).map(number_of).fold(chosen.saturating_add(1), u16::saturating_add);
+    let after = if narrow <= area.width { " " } else { "" };
     let mut x = 0;
     for (place, pane) in panes.iter().enumerate() {
         let number = place + 1;
@@ -21,7 +26,7 @@ pub fn draw_tabs(buf: &mut Buffer, area: Rect, theme: Theme, panes: &[PaneSpec],
         if all <= area.width || place == focus {
             x = put(buf, area, (x, 0), style, format_args!("{open}{number} {}{close}", pane.tab));
         } else {
-            x = put(buf, area, (x, 0), style, format_args!(" {number} "));
+            x = put(buf, area, (x, 0), style, format_args!(" {number}{after}"));
         }
     }
 }
@@ -66,5 +71,23 @@ pub fn draw_frame(buf: &mut Buffer, slot: &Slot, theme: Theme, name: &str, answe
             style,
             format_args!("{}", if more { if theme.unicode() { '…' } else { '~' } } else { ' ' }),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ui::panes::PANES;
+
+    #[test]
+    fn every_tab_is_there_in_forty_columns() {
+        for (focus, spec) in PANES.iter().enumerate() {
+            let mut buf = Buffer::empty(Rect::new(0, 0, 40, 1));
+            draw_tabs(&mut buf, Rect::new(0, 0, 40, 1), Theme::MONO, PANES, focus);
+            let row: String = buf.content.iter().map(ratatui::buffer::Cell::symbol).collect();
+            assert!(row.contains(&format!("[{} {}]", focus + 1, spec.tab)), "{row}");
+            let numbers = row.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse::<usize>().ok());
+            assert!(numbers.eq(1..=PANES.len()), "{row}");
+        }
     }
 }

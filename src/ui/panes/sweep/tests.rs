@@ -274,6 +274,9 @@ fn each_kind_of_sweep_at_each_size() {
 fn the_title_is_the_answer() {
     let title = |sweep| drawn(Some(&board(sweep)), &view(), (78, 19), Theme::FULL).0;
     assert_eq!(title(running()), "8 users: P95 TTFT 63.5 ms so far, too few for a P99");
+    let mut between = running();
+    Arc::make_mut(&mut between.levels).pop();
+    assert_eq!(title(between), "4 users: P99 TTFT 87.4 ms");
     assert_eq!(title(over()), "knee at 18 users (16–32): 5.31k tokens/s, then queue");
     let words = title(failing());
     assert!(

@@ -28,11 +28,12 @@ fn running(out: &mut String, levels: &[Level], done: Option<f64>, chosen: Metric
         let _ = write!(out, ", {:.0} %", done * 100.0);
     }
     let name = name(metric(chosen));
+    let so_far = if level.state.is_over() { "" } else { " so far" };
     let _ = match high(latency(level, chosen)) {
         _ if level.state == State::WarmingUp => write!(out, ": warming up"),
-        High::P99(quantile) => write!(out, ": P99 {name} {} so far", seconds(quantile.value)),
-        High::P95(quantile) => write!(out, ": P95 {name} {} so far, too few for a P99", seconds(quantile.value)),
-        High::Few(n) => write!(out, ": {name} of {n} so far, too few for a P95"),
+        High::P99(quantile) => write!(out, ": P99 {name} {}{so_far}", seconds(quantile.value)),
+        High::P95(quantile) => write!(out, ": P95 {name} {}{so_far}, too few for a P99", seconds(quantile.value)),
+        High::Few(n) => write!(out, ": {name} of {n}{so_far}, too few for a P95"),
         High::Nothing => write!(out, ": no {name} yet"),
     };
 }
