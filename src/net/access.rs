@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
 
 use super::endpoint::Endpoint;
 
@@ -195,7 +196,7 @@ pub struct Key {
 }
 
 /// Where the parts of a key come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts; each is a word of the same sentence")]
 pub struct From {
     /// User name and password in the URL.
@@ -235,6 +236,21 @@ impl Key {
     /// The headers, each marked sensitive.
     pub const fn headers(&self) -> &HeaderMap {
         &self.headers
+    }
+
+    /// Name and value of each header: for [`super::sealed`] only.
+    pub(super) fn told(&self) -> Vec<(String, String)> {
+        let told = |(name, value): (&HeaderName, &HeaderValue)| {
+            (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        self.headers.iter().map(told).collect()
+    }
+
+    /// The key of which this was told; `None` where a header cannot be one.
+    pub(super) fn of(told: &[(String, String)], from: From) -> Option<Self> {
+        let header =
+            |(name, value): &(String, String)| Some((HeaderName::from_bytes(name.as_bytes()).ok()?, secret(value)?));
+        Some(Self { headers: told.iter().map(header).collect::<Option<_>>()?, from })
     }
 
     /// Where they come from.

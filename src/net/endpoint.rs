@@ -4,7 +4,7 @@
 //! get into anything that is shown or recorded.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -155,6 +155,13 @@ impl Endpoint {
         (if local { LOOPBACK } else { host }, self.port())
     }
 
+    /// Whether it is on this host for certain: a name can lead anywhere.
+    pub fn is_local(&self) -> bool {
+        let host = self.base.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let local = |address: IpAddr| address.is_loopback() || address.is_unspecified();
+        host == "localhost" || host.parse().is_ok_and(local)
+    }
+
     /// The port asked.
     pub fn port(&self) -> u16 {
         self.base.port_or_known_default().unwrap_or(80)
@@ -239,6 +246,14 @@ mod tests {
         }
         assert!(Endpoint::parse("").is_err() && Endpoint::parse("http://").is_err());
         assert!(Endpoint::parse("8000").is_err(), "0.0.31.64 is not what was meant");
+    }
+
+    #[test]
+    fn only_what_cannot_be_elsewhere_is_on_this_host() {
+        let local = |text| Endpoint::parse(text).unwrap().is_local();
+        assert!(["localhost:8000", "127.8.8.8:1", "[::1]:1", "0.0.0.0:1"].into_iter().all(local));
+        let elsewhere = ["127.example:1", "localhost.example:1", "10.0.0.1:1", "gpu7:1", "[fe80::1]:1"];
+        assert!(!elsewhere.into_iter().any(local));
     }
 
     #[test]

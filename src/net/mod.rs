@@ -7,4 +7,5 @@
 pub mod access;
 pub mod answer;
 pub mod endpoint;
+pub mod sealed;
 pub mod tls;

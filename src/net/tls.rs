@@ -65,6 +65,16 @@ impl Authorities {
         }
         if found.is_empty() { Err(AuthoritiesError::None) } else { Ok(Self(found.into())) }
     }
+
+    /// Each certificate as DER.
+    pub(super) fn der(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(AsRef::as_ref)
+    }
+
+    /// Certificates that were read and checked before.
+    pub(super) fn of_der(der: Vec<Vec<u8>>) -> Self {
+        Self(der.into_iter().map(CertificateDer::from).collect())
+    }
 }
 
 /// How to speak TLS. The system's authorities are read only when `system`: it takes milliseconds.
