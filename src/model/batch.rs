@@ -75,6 +75,15 @@ impl SourceState {
         matches!(self, Self::Failed(_) | Self::Unauthorized(_) | Self::Stalled(_) | Self::Absent(_))
     }
 
+    /// Whether something answers there that has not what is read: its words begin with [`Self::ANSWERS`]. An engine
+    /// without metrics can be used all the same.
+    pub fn answers(&self) -> bool {
+        matches!(self, Self::Failed(why) if why.starts_with(Self::ANSWERS))
+    }
+
+    /// First word of what is said of such a place.
+    pub const ANSWERS: &str = "answers";
+
     /// The words for the screen; empty when all is well.
     pub fn why(&self) -> &str {
         match self {

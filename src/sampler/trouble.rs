@@ -190,3 +190,21 @@ fn of_io(kind: ErrorKind, connecting: bool) -> Option<Trouble> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_place_that_speaks_http_the_words_say_that_it_answers() {
+        let status = |status| Trouble::Status { status, excerpt: String::new() };
+        for answers in [Trouble::NotFound, Trouble::Html, Trouble::Unknown("x".to_owned()), status(404), status(501)] {
+            assert!(!answers.is_final() && answers.state(false).answers(), "{answers}");
+        }
+        let unauthorized = Trouble::Unauthorized { status: 401, key: KeyFrom::default() };
+        let silent = [Trouble::Refused, Trouble::NoConnection, Trouble::Loading, Trouble::NoHttp, Trouble::NoAnswer];
+        for trouble in silent.into_iter().chain([unauthorized, Trouble::Timeout(Duration::from_secs(1))]) {
+            assert!(!trouble.state(false).answers(), "{trouble}");
+        }
+    }
+}
