@@ -5,12 +5,15 @@
 //! [`Inputs`], so that the whole program runs in a test on a terminal in memory.
 
 mod ceilings;
+mod endpoint;
 mod headless;
 mod headless_probe;
 mod machine;
+mod made;
 mod probes;
 mod same;
 mod session;
+mod sweeps;
 
 use std::io;
 use std::sync::Arc;
@@ -29,6 +32,7 @@ use crate::ui::panes::PANES;
 use crate::ui::screen::Screen;
 use crate::ui::theme::Theme;
 
+pub use endpoint::Reach;
 pub use headless::{SnapshotError, record, snapshot_now, snapshot_of};
 pub use headless_probe::{Interrupted, Prepared, Ran, Step, Wanted};
 pub use probes::{Manner, Probes, Setup};

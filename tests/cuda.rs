@@ -517,6 +517,7 @@ fn a_probe_takes_no_more_memory_than_it_was_given() {
             most_bytes: most_mib << 20,
             most_ms: 60_000,
             parent: std::process::id(),
+            sealed: false,
         };
         let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
         command.args(["__probe-child", "hbm", &serde_json::to_string(&request).unwrap()]);

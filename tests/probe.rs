@@ -166,6 +166,23 @@ fn every_way_to_misbehave_has_its_code_and_its_words() {
 }
 
 #[test]
+fn levels_are_in_the_report_and_stay_there_when_the_run_is_stopped() {
+    use warptop::load::level::State;
+    let home = Home::new();
+    // A pass each 20 ms, five to a level.
+    let report = home.run("levels", &["--seconds", "0.28"]).report();
+    assert_eq!(report.levels.iter().map(|level| level.place).collect::<Vec<_>>(), [0, 1, 2]);
+    let parent = home.start("levels", &["--seconds", "600"]);
+    child_of(&parent);
+    std::thread::sleep(Duration::from_secs(1));
+    signal(parent.id(), rustix::process::Signal::INT);
+    let said = end(parent);
+    let report = said.report();
+    assert_eq!((said.code, report.ending), (130, warptop::probe::report::Ending::Stopped), "{}", said.stderr);
+    assert!(report.levels.last().is_some_and(|level| level.state == State::Stopped), "{:?}", report.levels);
+}
+
+#[test]
 fn an_interrupt_stops_even_what_hangs_and_nothing_is_left() {
     for mode in ["hang", "deaf", "good"] {
         let home = Home::new();

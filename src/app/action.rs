@@ -67,7 +67,7 @@ actions! {
         Faster [Char('+'), Char('=')] "+" "" "Replay faster.";
     }
     "Probes" {
-        Probes [Char('p')] "p" "probes" "The pane of probes. The key before a name asks for it, whatever it does elsewhere: h, l, m.";
+        Probes [Char('p')] "p" "probes" "The pane of probes. The key before a name asks for it, whatever it does elsewhere: h, l, m, c.";
         Yes [Char('y')] "y" "" "In the pane of probes: run the probe that asks.";
         No [Char('n')] "n" "" "In the pane of probes: do not run it. Esc does the same.";
         Force [Char('F')] "F" "" "In the pane of probes: ask again for one that was refused, to run it all the same.";

@@ -91,17 +91,23 @@ fn own(param: &Param) -> Arg {
 
 fn command(probe: &Probe) -> Command {
     let spec = &probe.spec;
+    let force = match spec.needs {
+        Needs::Endpoint => "Run although others use the server: both are then slower for it",
+        _ => "Run although others use the machine, for a tenth of the time, or although it is not known",
+    };
     let mut command = Command::new(spec.id)
         .hide(spec.hidden)
         .args(spec.params.iter().map(own))
         .next_help_heading("Run")
         .arg(flag("yes", "Do not ask whether to run it"))
-        .arg(flag("force", "Run although others use the machine, for a tenth of the time, or although it is not known"))
-        .arg(duty())
+        .arg(flag("force", force))
         .arg(flag("json", "Print the report as JSON instead of a page"));
     if spec.needs == Needs::Gpu {
         let gpu = Arg::new("gpu").long("gpu").value_name("N").default_value("0").value_parser(value_parser!(u8));
         command = command.arg(gpu.help("Index of the GPU"));
+    }
+    if spec.needs != Needs::Endpoint {
+        command = command.arg(duty());
     }
     // The words of the sources are none about the probe.
     Sources::augment_args(command.next_help_heading("Sources")).about(spec.help)
@@ -175,7 +181,9 @@ impl FromArgMatches for ProbeCommand {
                     }
                 }
                 let gpu = if spec.needs == Needs::Gpu { matches.get_one("gpu").copied().unwrap_or(0) } else { 0 };
-                let (forced, duty) = (matches.get_flag("force"), matches.get_one("duty").copied());
+                let has_duty = spec.needs != Needs::Endpoint;
+                let duty = if has_duty { matches.get_one("duty").copied() } else { None };
+                let forced = matches.get_flag("force");
                 let aim = Aim { gpu, engine: 0 };
                 let wanted = Wanted { place, aim, params, forced, duty };
                 let (agreed, json) = (matches.get_flag("yes"), matches.get_flag("json"));
@@ -288,7 +296,7 @@ fn measure(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
     let name = PROBES[wanted.place].spec.name;
-    let duty = duty_words(wanted.duty, wanted.forced);
+    let duty = duty_words(PROBES[wanted.place].spec.needs, wanted.duty, wanted.forced);
     let Ok(prepared) = Prepared::new(&inputs, &sources.options()?, sources.interval(), files, wanted) else {
         return Ok(130);
     };

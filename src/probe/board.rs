@@ -75,6 +75,20 @@ pub struct Sweep {
     pub runs: bool,
 }
 
+impl Sweep {
+    /// One that is over; `None` where the report is of another probe, or of a sweep that measured nothing.
+    pub fn of(report: &Report) -> Option<Self> {
+        let endpoint = report.target.endpoint.as_deref().filter(|_| !report.levels.is_empty())?;
+        Some(Self {
+            run: report.run.as_str().into(),
+            endpoint: endpoint.into(),
+            levels: Arc::new(report.levels.clone()),
+            knee: report.knee.clone(),
+            runs: false,
+        })
+    }
+}
+
 /// One probe.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -168,6 +182,11 @@ impl Board {
     pub fn ended(&mut self, report: &Report) {
         if let Some(row) = self.rows.iter_mut().find(|row| row.probe.spec.id == report.probe) {
             row.note(report);
+        }
+        // Names of runs rise with time.
+        let newer = |sweep: &Sweep| self.sweep.as_ref().is_none_or(|known| *known.run <= *sweep.run);
+        if let Some(sweep) = Sweep::of(report).filter(newer) {
+            self.sweep = Some(sweep);
         }
     }
 
@@ -360,6 +379,24 @@ mod tests {
         assert!(board.notice.is_empty() && board.has_notes());
         board.on_all(Time(4 + HINT_MS), &Event::Tick);
         assert_eq!((board.hint(), board.has_notes()), ("", false), "its time is over");
+    }
+
+    #[test]
+    fn the_last_sweep_that_measured_something_stays_to_be_looked_at() {
+        let sweep = |run: &str, levels: usize| {
+            let mut report = crate::probe::report::tests::report(run, 1.0);
+            report.target = Target { endpoint: Some("http://a".to_owned()), ..Target::default() };
+            report.levels = vec![load::Level::default(); levels];
+            report
+        };
+        let mut board = Board::default();
+        board.remember([sweep("20261130-b", 2), sweep("20261130-a", 1), sweep("20261130-c", 0)].iter());
+        let known = |board: &Board| board.sweep.as_ref().map(|sweep| (sweep.run.to_string(), sweep.levels.len()));
+        assert_eq!(known(&board), Some(("20261130-b".to_owned(), 2)));
+        board.ended(&sweep("20261130-a", 3));
+        assert_eq!(known(&board), Some(("20261130-b".to_owned(), 2)), "an older one");
+        board.ended(&sweep("20261130-b", 3));
+        assert_eq!(known(&board), Some(("20261130-b".to_owned(), 3)), "its own report");
     }
 
     #[test]

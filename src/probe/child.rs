@@ -3,7 +3,7 @@
 //! Each child has a thread of its own that waits for it; nobody waits for that thread. It must not know
 //! what a run means. Invariants: a child is in a process group of its own, which is killed as a whole;
 //! [`Heard::Gone`] is said once, last, and only when no process of the group is left; what a child writes
-//! is bounded ([`super::protocol`]); a dropped [`Child`] is a killed one.
+//! is bounded ([`super::protocol`]); a dropped [`Child`] is a killed one; a key is in no argument and no variable.
 //!
 //! The system sends the death signal that a child asks for when the *thread* that started it ends. It is
 //! started by the thread that waits for it, which ends after it.
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,6 +20,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid};
 
 use crate::model::{Clock, text};
+use crate::net::access::TOKEN_VARIABLE;
+use crate::net::sealed::Sealed;
 
 use super::protocol::{Intake, Message, Request};
 
@@ -61,17 +63,19 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `program` as the child for `request`. All that is heard of it goes to `hear`, from a thread of
-    /// its own; so does that it could not be started.
+    /// Starts `program` as the child for `request`, and tells it through a pipe what is `sealed`. All that is heard of it
+    /// goes to `hear`, from a thread of its own; so does that it could not be started.
     pub fn start(
         program: &Path,
         request: Request,
+        sealed: Option<Sealed>,
         clock: Arc<dyn Clock>,
         hear: impl Fn(Heard) + Send + Clone + 'static,
     ) -> Self {
         let (tell, told) = channel();
         let (program, say) = (program.to_owned(), hear.clone());
-        let body = move || run(&program, request, &clock, &told, &hear);
+        let request = Request { sealed: sealed.is_some(), ..request };
+        let body = move || run(&program, request, sealed, &clock, &told, &hear);
         if let Err(error) = std::thread::Builder::new().name("warptop-probe".to_owned()).spawn(body) {
             say(Heard::Broke(format!("no thread for the probe: {error}")));
             say(Heard::Gone("not started".to_owned()));
@@ -104,6 +108,8 @@ fn command(program: &Path, request: &Request) -> Command {
     if std::env::var_os(NVLS).is_none() {
         command.env(NVLS, "0");
     }
+    // Which endpoint it may go to is decided here; what it needs there comes sealed.
+    command.env_remove(TOKEN_VARIABLE);
     command
 }
 
@@ -117,6 +123,7 @@ enum Noise {
 fn run(
     program: &Path,
     request: Request,
+    sealed: Option<Sealed>,
     clock: &Arc<dyn Clock>,
     told: &Receiver<Told>,
     hear: &(impl Fn(Heard) + Send),
@@ -138,13 +145,13 @@ fn run(
     if let Some(stderr) = child.stderr.take() {
         keep_end(stderr, Arc::clone(&end));
     }
-    let mut stdin = child.stdin.take();
+    let mut word = child.stdin.take().map(|stdin| speak(stdin, sealed));
     let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(0));
     loop {
         match told.try_recv() {
             Ok(Told::Stop) => {
-                // A child that is gone does not listen any more.
-                drop(stdin.take().map(|mut stdin| stdin.write_all(b"s")));
+                // What was sealed goes first; a child that takes not even that is killed.
+                drop(word.take());
             }
             Ok(Told::Kill) | Err(std::sync::mpsc::TryRecvError::Disconnected) => kill(group),
             Err(std::sync::mpsc::TryRecvError::Empty) => {}
@@ -171,6 +178,23 @@ fn run(
     wait_for_group(group);
     let end = end.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect::<Vec<u8>>();
     hear(Heard::Gone(how(&status, &end)));
+}
+
+/// Tells a child what is sealed, on a thread: one that does not read must not keep anybody waiting. When the handle that
+/// is returned is dropped, the child is told to stop.
+fn speak(mut stdin: ChildStdin, sealed: Option<Sealed>) -> Sender<()> {
+    let (word, stop) = channel();
+    let body = move || {
+        let line = sealed.map(|sealed| format!("{}\n", sealed.line())).unwrap_or_default();
+        // A child that is gone does not listen any more.
+        if stdin.write_all(line.as_bytes()).is_ok() {
+            let _: Result<(), _> = stop.recv();
+            drop(stdin.write_all(b"s"));
+        }
+    };
+    // Without the thread its input is closed at once, which means stop as well.
+    drop(std::thread::Builder::new().name("warptop-speak".to_owned()).spawn(body));
+    word
 }
 
 fn pass_on(noise: Noise, group: Option<Pid>, hear: &impl Fn(Heard)) {

@@ -3,7 +3,10 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use super::protocol::{Better, Check, Failure, Figure, Outcome};
+use super::protocol::{Better, Check, Failure, Figure, Message, Outcome};
+use crate::load::Level;
+use crate::load::level::State;
+
 use super::{Cost, Kind, Link, Needs, Param, Params, Probe, ProbeSpec};
 
 pub(super) const PROBE: Probe = Probe {
@@ -21,7 +24,7 @@ pub(super) const PROBE: Probe = Probe {
                     default: "good",
                     of: &[
                         "good", "wrong", "missing", "panic", "hang", "deaf", "flood", "garbage", "exit", "crash",
-                        "prints", "line", "family", "stranger", "numb",
+                        "prints", "line", "family", "stranger", "numb", "levels",
                     ],
                 },
             },
@@ -36,6 +39,7 @@ pub(super) const PROBE: Probe = Probe {
             gpu_bytes: 0,
             host_bytes: 1 << 20,
             watts: None,
+            load: None,
             disturbs: "nobody".to_owned(),
         },
         cool_ms: 1_500,
@@ -56,6 +60,10 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
         link.progress(f64::from(pass) / f64::from(passes.max(1)), Some(f64::from(passes - pass) / 50.0), mode)?;
         rates.push(100.0 + f64::from(pass % 3));
         link.sample("rate", "GB/s", 100.0 + f64::from(pass % 3))?;
+        if mode == "levels" {
+            let level = Level { place: pass / 5, from_unix_ms: 1, state: State::Measuring, ..Level::default() };
+            link.say(&Message::Level(Box::new(level)))?;
+        }
     }
     misbehave(mode)?;
     let check = Check { what: "one and one".to_owned(), passed: mode != "wrong", detail: "3".to_owned() };

@@ -75,6 +75,7 @@ fn cost(params: &Params, _: &Target) -> Cost {
         gpu_bytes: Cost::THE_REST,
         host_bytes: 256 << 20,
         watts: None,
+        load: None,
         disturbs:
             "a process that wants more device memory than stays free for others (2 GiB or 5 %) in the very moment \
                    of a try, and those that allocate just then: the driver serves one after the other"

@@ -85,6 +85,7 @@ fn cost(params: &Params, _: &Target) -> Cost {
         gpu_bytes: with_context(formats(params).map(|format| bytes(format, n, 2)).max().unwrap_or(0)),
         host_bytes: 512 << 20,
         watts: None,
+        load: None,
         disturbs: "whatever computes on the GPU: it gets the tensor cores only between products of up to 5 ms, and \
                    clocks fall at the power limit"
             .to_owned(),

@@ -2,14 +2,15 @@
 //!
 //! Pure: readings in, a verdict in words out. It must not know where readings come from. Invariants: what
 //! is not known counts against the run; forcing overrules company, never heat, memory or a sick GPU; every
-//! refusal says what to do.
+//! refusal says what to do; no endpoint that may be on another host is loaded unless that was said.
 
 use std::fmt::Write as _;
 
 use crate::model::{Reading, Why};
+use crate::net;
 
 use super::life::Refusal;
-use super::spec::{Cost, Needs};
+use super::spec::{Cost, Needs, Target};
 
 /// Device memory that stays free for others, bytes: this much, or [`HEADROOM_SHARE`] of all.
 const HEADROOM_BYTES: f64 = 2.0 * GIB;
@@ -82,6 +83,17 @@ pub struct Host {
     pub cpu_busy_pct: Reading,
 }
 
+/// What is known of the endpoint that is to be loaded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// Its base URL.
+    pub url: String,
+    /// Why nothing answers there; `None` while something does.
+    pub down: Option<String>,
+    /// Requests that run there, mean of the last seconds: those of others.
+    pub running: Reading,
+}
+
 /// The machine as a probe's target sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
@@ -93,6 +105,8 @@ pub struct Machine {
     pub engines: Vec<String>,
     /// Why the driver shows no GPU at all; empty while it answers.
     pub no_gpu: String,
+    /// The endpoint that the probe is aimed at.
+    pub endpoint: Option<Endpoint>,
 }
 
 /// A run that may start.
@@ -104,6 +118,8 @@ pub struct Admission {
     pub most_bytes: u64,
     /// Who else was there, in words; empty when nobody was.
     pub company: String,
+    /// What could not be told, in words; empty where all could.
+    pub note: String,
 }
 
 /// What the preflight says.
@@ -121,16 +137,25 @@ fn refuse(can_force: bool, why: String, hint: &str) -> Verdict {
     Verdict::Refused(Refusal { why, can_force, hint: hint.to_owned() })
 }
 
+/// Requests of others from which an endpoint counts as used.
+const USED: f64 = 0.5;
+const FORCE_LOAD: &str =
+    "wait until they are done, or force the run: both are then slower for it, and the report says so";
 const FORCE: &str = "stop it, or force the run: it then keeps the target busy for a tenth of the time";
 
-/// Share of time that a run may keep its target busy, %: as chosen, else all of it alone and a tenth in company.
-pub fn duty_pct(chosen: Option<u8>, in_company: bool) -> u8 {
-    chosen.unwrap_or(if in_company { FORCED_DUTY_PCT } else { 100 })
+/// Share of time that a run may keep its target busy, %: as chosen, else all of it alone and a tenth in company. The load
+/// on an endpoint is what its levels say, whoever else is there.
+pub fn duty_pct(needs: Needs, chosen: Option<u8>, in_company: bool) -> u8 {
+    match needs {
+        Needs::Endpoint => 100,
+        _ => chosen.unwrap_or(if in_company { FORCED_DUTY_PCT } else { 100 }),
+    }
 }
 
 /// What the duty cycle of a run means, for the one who is asked whether to run it; empty when it goes without saying.
-pub fn duty_words(chosen: Option<u8>, forced: bool) -> String {
-    match duty_pct(chosen, forced) {
+pub fn duty_words(needs: Needs, chosen: Option<u8>, forced: bool) -> String {
+    match duty_pct(needs, chosen, forced) {
+        _ if needs == Needs::Endpoint => String::new(),
         100 if forced => "Whoever else computes there gets next to nothing while it runs: it was given all of the \
                           time (--duty 100)."
             .to_owned(),
@@ -163,6 +188,11 @@ pub fn unfit(needs: Needs, gpus: usize, no_gpu: &str) -> Option<Refusal> {
 
 /// Whether a run of this cost may start. Whoever forces it may also choose its duty cycle.
 pub fn preflight(machine: &Machine, cost: &Cost, needs: Needs, forced: bool, duty: Option<u8>) -> Verdict {
+    if needs == Needs::Endpoint {
+        let unknown = || refuse(false, "no serving engine is known here".to_owned(), NAME_ONE);
+        let may = || machine.endpoint.as_ref().map_or_else(unknown, |endpoint| endpoint_may(endpoint, forced));
+        return host_may_not(&machine.host, cost).unwrap_or_else(may);
+    }
     if let Some(refusal) = unfit(needs, machine.gpus.len(), &machine.no_gpu) {
         return Verdict::Refused(refusal);
     }
@@ -185,8 +215,51 @@ pub fn preflight(machine: &Machine, cost: &Cost, needs: Needs, forced: bool, dut
     {
         return refuse(true, company.join("; "), if first.is_empty() { "" } else { FORCE });
     }
-    let duty_pct = duty_pct(duty, !company.is_empty());
-    Verdict::Admitted(Admission { duty_pct, most_bytes, company: company.join("; ") })
+    let duty_pct = duty_pct(needs, duty, !company.is_empty());
+    Verdict::Admitted(Admission { duty_pct, most_bytes, company: company.join("; "), note: String::new() })
+}
+
+/// What to do where no endpoint is known.
+pub const NAME_ONE: &str = "name one: warptop probe sweep --engine http://127.0.0.1:8000";
+
+/// Why an endpoint can never be loaded like this, whoever else uses it; `None` where it can.
+pub fn unloadable(target: &Target, cost: &Cost) -> Option<Refusal> {
+    let refusal = |why: String, hint: &str| Some(Refusal { why, can_force: false, hint: hint.to_owned() });
+    let load = cost.load.as_ref()?;
+    let Some(url) = &target.endpoint else {
+        return refusal("no serving engine is known here".to_owned(), NAME_ONE);
+    };
+    let Ok(endpoint) = net::endpoint::Endpoint::parse(url) else {
+        return refusal(format!("{url} is no URL that can be asked"), NAME_ONE);
+    };
+    if !load.wrong.is_empty() {
+        return refusal(load.wrong.clone(), "`warptop probe sweep --help` says what each option means");
+    }
+    if endpoint.is_local() || load.remote {
+        return None;
+    }
+    let why = format!("{url} may be on another host, where others may depend on it or pay for it");
+    refusal(why, "if it is yours to load, say so: warptop probe sweep --engine URL --remote")
+}
+
+/// Whether the endpoint may be loaded now: it answers, and nobody else waits for it.
+fn endpoint_may(endpoint: &Endpoint, forced: bool) -> Verdict {
+    let Endpoint { url, down, running } = endpoint;
+    if let Some(why) = down {
+        return refuse(false, format!("{url}: {why}"), "it has to answer before it can be loaded");
+    }
+    let (company, note) = match running {
+        Reading::Missing(Why::NotYet) => return Verdict::NotYet,
+        Reading::Value(n) if *n > USED => (format!("{n:.0} requests of others run there ({url})"), String::new()),
+        Reading::Value(_) => Default::default(),
+        Reading::Missing(why) => {
+            (String::new(), format!("how many requests of others ran there is not told ({})", why.word()))
+        }
+    };
+    if !company.is_empty() && !forced {
+        return refuse(true, company, FORCE_LOAD);
+    }
+    Verdict::Admitted(Admission { duty_pct: 100, most_bytes: 0, company, note })
 }
 
 /// A number that has to be known. What will never be known can be forced past.

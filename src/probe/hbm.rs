@@ -94,6 +94,7 @@ fn cost(params: &Params, _: &Target) -> Cost {
         host_bytes: 256 << 20,
         watts: None,
         disturbs: "whatever reads the GPU's memory: decode slows to a half or less while a kernel runs".to_owned(),
+        load: None,
     }
 }
 

@@ -63,6 +63,7 @@ fn cost(params: &Params, _: &Target) -> Cost {
         gpu_bytes: 0,
         host_bytes: bytes as u64,
         watts: None,
+        load: None,
         disturbs: "whatever uses the host's memory: tokenizers, KV offloading, copies to a GPU; node by node, at the \
                    lowest priority"
             .to_owned(),

@@ -82,6 +82,7 @@ fn cost(params: &Params, _: &Target) -> Cost {
         gpu_bytes: with_context(bytes + (1 << 20)),
         host_bytes: bytes,
         watts: None,
+        load: None,
         disturbs: "copies between host and GPU: KV offloading, weights that are loaded, inputs".to_owned(),
     }
 }

@@ -58,6 +58,7 @@ fn cost(params: &Params, _: &Target) -> Cost {
         gpu_bytes: with_context(16 << 20),
         host_bytes: 256 << 20,
         watts: None,
+        load: None,
         disturbs:
             "whatever computes on the GPU, a little: it takes turns with kernels that do nothing; one CPU is busy"
                 .to_owned(),

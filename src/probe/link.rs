@@ -5,7 +5,7 @@
 //! also a question whether to go on; a child that is told to stop and does not is ended from within.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::model::{Clock, SystemClock, text};
+use crate::net::sealed::{MAX_SEALED, Sealed};
 
 use super::protocol::{Failure, MAX_SAMPLES_SAID, Message, Outcome, Request, SAMPLES_EVERY_US, Sample, VERSION};
 use super::spec::Target;
@@ -35,17 +36,29 @@ pub struct Link {
     samples: (u64, u32),
     /// Measurements that were not said, nor that they were not.
     left_out: u64,
+    /// What the parent sealed for it.
+    sealed: Option<Sealed>,
 }
 
 impl Link {
     /// A link that speaks into `out`, for a child and for tests of probes.
     pub fn new(request: Request, clock: Arc<dyn Clock>, stop: Arc<AtomicBool>, out: Box<dyn io::Write + Send>) -> Self {
-        Self { request, clock, stop, out, said: None, samples: (0, 0), left_out: 0 }
+        Self { request, clock, stop, out, said: None, samples: (0, 0), left_out: 0, sealed: None }
     }
 
     /// What it is aimed at. One GPU: the only one that CUDA shows here, as its device 0.
     pub const fn target(&self) -> &Target {
         &self.request.target
+    }
+
+    /// What opens its endpoint; given once.
+    pub const fn take_sealed(&mut self) -> Option<Sealed> {
+        self.sealed.take()
+    }
+
+    /// Is set when it shall stop, for work on another thread; a probe that loses its parent sets it itself.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
     }
 
     /// Device memory it may take on each GPU, context included, bytes.
@@ -167,13 +180,15 @@ pub fn run_as_child(request: &str) -> u8 {
     if !die_with(request.parent) {
         return LEFT as u8;
     }
+    end_after(request.most_ms);
+    let Ok(sealed) = unseal(&request) else { return LEFT as u8 };
     let stop = Arc::new(AtomicBool::new(false));
     obey(&stop);
-    end_after(request.most_ms);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     // A handle of its own, so that libraries can be kept from writing to it.
     let Ok(out) = io::stdout().as_fd().try_clone_to_owned() else { return 2 };
     let mut link = Link::new(request, clock, stop, Box::new(File::from(out)));
+    link.sealed = sealed;
     let last = match attempt(&mut link) {
         Ok(outcome) => Message::Result(outcome),
         Err(failure) => Message::Error(failure),
@@ -229,6 +244,19 @@ fn end_after(ms: u64) {
         std::process::exit(LEFT);
     };
     drop(std::thread::Builder::new().name("warptop-limit".to_owned()).spawn(body));
+}
+
+/// Reads what the parent sealed, if it did: the first line of the input.
+fn unseal(request: &Request) -> io::Result<Option<Sealed>> {
+    if !request.sealed {
+        return Ok(None);
+    }
+    let mut line = String::new();
+    io::stdin().lock().take(MAX_SEALED as u64).read_line(&mut line)?;
+    match line.strip_suffix('\n') {
+        Some(line) => Ok(Some(Sealed::of(line.to_owned()))),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
 }
 
 /// Listens for the one word that a child is told: any byte, or the end of its input, means stop.

@@ -66,11 +66,12 @@ mod pcie;
 mod place;
 mod plan;
 mod soak;
+mod sweep;
 mod topology;
 
 pub use link::Link;
 pub use protocol::{Better, Check, Failure, Figure, Outcome};
-pub use spec::{Aim, Cost, GpuName, Kind, Needs, Param, Params, ProbeSpec, Target, Value};
+pub use spec::{Aim, Cost, GpuName, Kind, LoadCost, Needs, Param, Params, ProbeSpec, Target, Value};
 
 use crate::model::Time;
 
@@ -98,6 +99,7 @@ pub const PROBES: &[Probe] = &[
     kvload::PROBE,
     frag::PROBE,
     moe::PROBE,
+    sweep::PROBE,
     // Misbehaves on request: what the framework is tested with. Not in a release.
     #[cfg(any(test, debug_assertions))]
     fake::PROBE,
@@ -167,7 +169,8 @@ mod tests {
 
     #[test]
     fn a_run_may_take_three_times_its_cost() {
-        let cost = |seconds| Cost { seconds, gpu_bytes: 0, host_bytes: 0, watts: None, disturbs: String::new() };
+        let cost =
+            |seconds| Cost { seconds, gpu_bytes: 0, host_bytes: 0, watts: None, disturbs: String::new(), load: None };
         assert_eq!([most_ms(&cost(2.0)), most_ms(&cost(-1.0))], [36_000, 30_000]);
     }
 }

@@ -90,6 +90,7 @@ fn cost(params: &Params, _: &Target) -> Cost {
         gpu_bytes: with_context(READ_BYTES + (32 << 20)),
         host_bytes: 256 << 20,
         watts: None,
+        load: None,
         disturbs: "whatever computes on the GPU: thousands of kernels of some µs each stand between its own".to_owned(),
     }
 }

@@ -78,6 +78,7 @@ fn cost(params: &Params, target: &Target) -> Cost {
         gpu_bytes: with_context((params.number("mib") * MIB) as u64 * 2 + if nccl { NCCL_BYTES } else { 0 }),
         host_bytes: 1 << 30,
         watts: None,
+        load: None,
         disturbs:
             "whatever computes on any GPU of this machine or copies between them: links and copy engines are shared"
                 .to_owned(),

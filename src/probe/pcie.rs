@@ -60,6 +60,7 @@ fn cost(params: &Params, _: &Target) -> Cost {
         gpu_bytes: with_context(bytes * 2 + (1 << 20)),
         host_bytes: bytes * 2,
         watts: None,
+        load: None,
         disturbs: "copies between host and GPU: KV offloading, weights that are loaded, inputs; and the host's memory"
             .to_owned(),
     }

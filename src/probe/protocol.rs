@@ -26,6 +26,10 @@ pub const MAX_SAMPLES_SAID: u32 = 80;
 pub const SAMPLES_EVERY_US: u64 = 100_000;
 /// Single measurements that are kept of a run; more are counted only.
 pub const MAX_SAMPLES: usize = 10_000;
+/// Levels that are kept of a sweep.
+pub const MAX_LEVELS: usize = 256;
+/// Pieces of a level that are kept: an hour, and the parts of a minute at both ends.
+pub const MAX_SLICES: usize = 62;
 
 /// What a child is told to do: its one argument.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,6 +50,9 @@ pub struct Request {
     pub most_ms: u64,
     /// Process id of the parent: a child whose parent is another one was left alone and ends.
     pub parent: u32,
+    /// Whether the first line on its standard input is a [`crate::net::sealed::Sealed`] one.
+    #[serde(default)]
+    pub sealed: bool,
 }
 
 /// One line of a child.
@@ -343,7 +350,13 @@ fn safe(mut message: Message) -> Message {
             clean(&mut sample.series);
             clean(&mut sample.unit);
         }
-        Message::Level(level) => level.notes.iter_mut().chain(&mut level.client.limits).for_each(clean_sentence),
+        Message::Level(level) => {
+            level.notes.iter_mut().chain(&mut level.client.limits).for_each(clean_sentence);
+            level.slices.truncate(MAX_SLICES);
+            // What was read of server and GPUs is the parent's to add.
+            (level.server, level.bottleneck) = (None, None);
+            level.gpus.clear();
+        }
         Message::Error(Failure::Unavailable(why) | Failure::Failed(why)) => clean_sentence(why),
         Message::Result(outcome) => {
             for figure in &mut outcome.figures {
@@ -360,6 +373,7 @@ fn safe(mut message: Message) -> Message {
             outcome.facts = facts.map(|(name, fact)| (text::clean(&name), text::clean(&fact))).collect();
             let moments = std::mem::take(&mut outcome.moments).into_iter();
             outcome.moments = moments.map(|(name, at)| (text::clean(&name), at)).collect();
+            outcome.knee.iter_mut().for_each(|knee| clean_sentence(&mut knee.words));
         }
     }
     message
@@ -380,6 +394,7 @@ pub(super) mod tests {
             most_bytes: 0,
             most_ms: 60_000,
             parent: 0,
+            sealed: false,
         }
     }
 
@@ -419,6 +434,23 @@ pub(super) mod tests {
             let chunks: Vec<_> = text.as_bytes().chunks(size).collect();
             assert_eq!(heard(&chunks), (messages.to_vec(), Ok(())), "in pieces of {size}");
         }
+    }
+
+    #[test]
+    fn of_a_level_only_what_the_client_knows_is_taken_and_not_without_bound() {
+        use crate::load::level::{Bottleneck, Server, Silicon, Slice};
+        let level = Level {
+            notes: vec!["a\u{1b}[31mb".to_owned()],
+            slices: vec![Slice::default(); MAX_SLICES + 1],
+            server: Some(Server::default()),
+            gpus: vec![Silicon::default()],
+            bottleneck: Some(Bottleneck::default()),
+            ..Level::default()
+        };
+        let (heard, _) = heard(&[(hello() + &line(&Message::Level(Box::new(level)))).as_bytes()]);
+        let Message::Level(level) = &heard[1] else { panic!("{heard:?}") };
+        assert_eq!((level.notes.as_slice(), level.slices.len()), (["ab".to_owned()].as_slice(), MAX_SLICES));
+        assert!(level.server.is_none() && level.gpus.is_empty() && level.bottleneck.is_none());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! Invariants: names are only ever added; what is not known is `null`, never 0; a verdict says from what
 //! it was made and what to do.
 
+pub(in crate::probe) mod swept;
 pub mod timeline;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use crate::load::level::Knee;
 use super::protocol::{Better, Check, Figure, Outcome, Sample};
 use super::reference;
 use super::spec::{Params, ProbeSpec, Target};
+use super::sweep;
 use timeline::Timeline;
 
 /// What `schema` says.
@@ -366,6 +368,10 @@ impl Report {
     pub fn is_no_baseline(&self) -> Option<&'static str> {
         if self.ending != Ending::Done {
             Some("it has no result")
+        } else if self.probe == sweep::ID {
+            Some(
+                "sweeps are compared with each other, and none is a bound for the next (warptop probe compare RUN RUN)",
+            )
         } else if self.checks.iter().any(|check| !check.passed) {
             Some("its computation was wrong")
         } else if self.is_shared() {
@@ -383,6 +389,9 @@ impl Report {
     }
 
     fn judge(&self, baseline: Option<&Self>) -> Verdict {
+        if self.probe == sweep::ID {
+            return swept::verdict(self);
+        }
         let wrong: Vec<_> = self.checks.iter().filter(|check| !check.passed).collect();
         if let Some(first) = wrong.first() {
             let advice = "a wrong result is a fault of memory, GPU or driver: look at ECC errors and Xid messages, and \

@@ -66,6 +66,7 @@ fn cost(params: &Params, _: &Target) -> Cost {
         gpu_bytes: with_context(bytes(FORMAT, params.number("n") as u64, 2)),
         host_bytes: 512 << 20,
         watts: None,
+        load: None,
         disturbs: "whatever computes on the GPU, for all that time; it draws power up to its limit and gets as hot as \
                    it ever does, and so do its neighbours"
             .to_owned(),

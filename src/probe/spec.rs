@@ -101,6 +101,57 @@ pub struct Cost {
     pub watts: Option<f64>,
     /// What else on the machine it disturbs: the end of the sentence "It disturbs …".
     pub disturbs: String,
+    /// What it asks of a serving endpoint; `None` where it asks none. `seconds` is the most it may take then.
+    pub load: Option<LoadCost>,
+}
+
+/// What a run asks of a serving endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadCost {
+    /// Requests that are sent at least; 0 where that is not known before.
+    pub least_requests: u64,
+    /// Requests that are sent at most; `None`: as many as fit into time and tokens.
+    pub most_requests: Option<u64>,
+    /// Tokens of prompts and outputs together, at most.
+    pub most_tokens: u64,
+    /// Whether the endpoint may be on another host.
+    pub remote: bool,
+    /// Why such a plan comes to nothing; empty where it may come to something.
+    pub wrong: String,
+}
+
+impl fmt::Display for LoadCost {
+    /// ", at least 504 requests, at most 2,000,000 tokens"
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.least_requests, self.most_requests) {
+            (least, Some(most)) if least == most => write!(f, ", {} requests", Grouped(most))?,
+            (0, None) => {}
+            (least, most) => {
+                write!(f, ", at least {}", Grouped(least))?;
+                if let Some(most) = most {
+                    write!(f, " and at most {}", Grouped(most))?;
+                }
+                f.write_str(" requests")?;
+            }
+        }
+        write!(f, ", at most {} tokens", Grouped(self.most_tokens))
+    }
+}
+
+/// A whole number with commas: "2,000,000".
+pub(super) struct Grouped(pub(super) u64);
+
+impl fmt::Display for Grouped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        for (place, digit) in digits.chars().enumerate() {
+            if place > 0 && (digits.len() - place).is_multiple_of(3) {
+                f.write_str(",")?;
+            }
+            write!(f, "{digit}")?;
+        }
+        Ok(())
+    }
 }
 
 impl Cost {
@@ -122,13 +173,18 @@ impl Cost {
 }
 
 impl fmt::Display for Cost {
-    /// "about 12 s, 512 MiB of device memory, up to 700 W. It disturbs …"
+    /// "about 12 s, 512 MiB of device memory, up to 700 W. It disturbs …"; of a load "at most 8.2 min, at least 504
+    /// requests, at most 2,000,000 tokens. It disturbs …"
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.seconds.max(1.0);
+        let word = if self.load.is_some() { "at most" } else { "about" };
         if seconds < 120.0 {
-            write!(f, "about {seconds:.0} s")?;
+            write!(f, "{word} {seconds:.0} s")?;
         } else {
-            write!(f, "about {:.1} min", seconds / 60.0)?;
+            write!(f, "{word} {:.1} min", seconds / 60.0)?;
+        }
+        if let Some(load) = &self.load {
+            write!(f, "{load}")?;
         }
         if self.takes_the_rest() {
             f.write_str(", for moments all device memory but what stays free for others")?;
@@ -470,6 +526,7 @@ mod tests {
             host_bytes: 64 << 20,
             watts: Some(700.0),
             disturbs: "whatever computes on the GPU".to_owned(),
+            load: None,
         };
         assert_eq!(
             cost.to_string(),
@@ -481,6 +538,19 @@ mod tests {
         let all = Cost { gpu_bytes: Cost::THE_REST, ..short };
         let words = "about 5.0 min, for moments all device memory but what stays free for others. It disturbs";
         assert!(all.to_string().starts_with(words), "{all}");
+        let load = |least_requests, most_requests| {
+            let load = LoadCost { least_requests, most_requests, most_tokens: 2_000_000, ..LoadCost::default() };
+            Cost { seconds: 492.0, gpu_bytes: 0, load: Some(load), ..all.clone() }.to_string()
+        };
+        for (least, most, words) in [
+            (504, None, "at most 8.2 min, at least 504 requests, at most 2,000,000 tokens. It disturbs"),
+            (1_504, Some(1_504), "at most 8.2 min, 1,504 requests, at most 2,000,000 tokens. It disturbs"),
+            (4, Some(10), "at most 8.2 min, at least 4 and at most 10 requests, at most 2,000,000 tokens. It disturbs"),
+            (0, None, "at most 8.2 min, at most 2,000,000 tokens. It disturbs"),
+        ] {
+            assert!(load(least, most).starts_with(words), "{}", load(least, most));
+        }
+        assert_eq!([0, 999, 1_000, 12_345_678].map(|n| Grouped(n).to_string()), ["0", "999", "1,000", "12,345,678"]);
     }
 
     #[test]
@@ -490,5 +560,9 @@ mod tests {
         assert_eq!(Target { gpus: vec![gpu("GPU-8a../b")], ..Target::default() }.key(), "GPU-8ab");
         assert_eq!(Target { gpus: vec![gpu("")], ..Target::default() }.key(), "gpu3");
         assert_eq!(Target { gpus: vec![gpu("A"), gpu("B")], ..Target::default() }.key(), "A+1");
+        let endpoint = |url: &str| Target { endpoint: Some(url.to_owned()), ..Target::default() };
+        let (here, there) = (endpoint("http://127.0.0.1:8000"), endpoint("http://gw/../a"));
+        assert_eq!((here.key(), there.key()), ("http---127.0.0.1-8000".to_owned(), "http---gw-..-a".to_owned()));
+        assert_ne!(here, there, "another endpoint is another target");
     }
 }

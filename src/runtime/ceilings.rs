@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::derive::ceiling::Ceiling;
     use crate::probe::{Better, Figure, GpuName, PROBES, Params, Target};
-    use crate::runtime::{probes, same};
+    use crate::runtime::{made, probes, same};
     use crate::store::{Retention, Store};
 
     const NOW: Time = Time(1_795_960_600_000);
@@ -104,7 +104,7 @@ mod tests {
             ..Target::default()
         };
         let ask = same::request(probe, target, Params::of(&probe.spec), probes::Manner::default(), Time(started));
-        let mut report = probes::blank(probe, &ask, crate::probe::report::Ending::Done, "");
+        let mut report = made::blank(probe, &ask, crate::probe::report::Ending::Done, "");
         (report.started_unix_ms, report.ended_unix_ms) = (started, started + 9_000);
         let figures = vec![Figure::median("triad", "Triad", "GB/s", Better::Higher, &[triad; 3]).unwrap()];
         report.take(crate::probe::Outcome { figures, ..Default::default() }, None);

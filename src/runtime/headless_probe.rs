@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use super::probes::{Manner, blank};
+use super::made::blank;
+use super::probes::Manner;
 use super::same::{holder, recent, request};
-use super::{Inputs, Session, machine};
+use super::{Inputs, Session, endpoint, machine};
 use crate::app::Event;
-use crate::model::{SourceId, SourceState};
+use crate::model::{SourceId, SourceState, Time};
 use crate::probe::files::{Files, Holder, Locked};
 use crate::probe::life::{Ask, Refusal, State};
 use crate::probe::report::{Ending, Report};
@@ -94,24 +95,31 @@ impl Prepared {
         options: &Options,
         interval: Duration,
         files: Result<Files, String>,
-        wanted: Wanted,
+        mut wanted: Wanted,
     ) -> Result<Self, Interrupted> {
         let session = Session::live(&inputs.clock, options, interval);
         let spec = &PROBES[wanted.place].spec;
         let began = inputs.clock.now();
-        while !is_known(&session.store().read(), spec.needs, options.discover, inputs.clock.now())
+        while !is_known(&session.store().read(), spec.needs, options, inputs.clock.now())
             && inputs.clock.now().since(began) < SOURCES_MS
         {
             wait(inputs)?;
         }
         let now = inputs.clock.now();
+        let mut unfit = None;
+        if spec.needs == Needs::Endpoint {
+            match endpoint::chosen(&session.store().read(), &options.engine_urls, now) {
+                Ok(engine) => wanted.aim.engine = engine,
+                Err(refusal) => unfit = Some(refusal),
+            }
+        }
         let target = machine::target(&session.store().read(), spec.needs, wanted.aim, now);
-        let unfit = machine::unfit(&session.store().read(), spec.needs, &target, now);
         let words = target.to_string();
         let probe = &PROBES[wanted.place];
         let Wanted { params, forced, duty, .. } = wanted.clone();
         let ask = request(probe, target, params, Manner { forced, duty, agreed: true }, now);
         let cost = spec.costs(&ask.params, &ask.target);
+        let unfit = unfit.or_else(|| machine::unfit(&session.store().read(), spec.needs, &ask.target, &cost, now));
         Ok(Self { session, wanted, ask, files, unfit, cost, target: words })
     }
 
@@ -216,8 +224,13 @@ fn wait(inputs: &Inputs) -> Result<(), Interrupted> {
 }
 
 /// Whether every source that the guard asks has said how it is.
-fn is_known(data: &Data, needs: Needs, discover: bool, now: crate::model::Time) -> bool {
+fn is_known(data: &Data, needs: Needs, options: &Options, now: Time) -> bool {
     let spoke = |id| data.source(id).is_some_and(|source| *source.state_at(now) != SourceState::Starting);
-    let searched = !discover || spoke(SourceId::Discovery);
-    spoke(SourceId::Host) && if needs == Needs::Host { searched } else { spoke(SourceId::Nvml) }
+    let searched = || !options.discover || spoke(SourceId::Discovery);
+    spoke(SourceId::Host)
+        && match needs {
+            Needs::Host => searched(),
+            Needs::Gpu | Needs::Gpus(_) => spoke(SourceId::Nvml),
+            Needs::Endpoint => endpoint::is_known(data, options, now),
+        }
 }

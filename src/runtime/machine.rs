@@ -12,8 +12,10 @@ use crate::probe::guard::{self, Gpu, Host, Machine, OnGpu};
 use crate::probe::life::Refusal;
 use crate::probe::report::timeline::Timeline;
 use crate::probe::report::{Environment, GpuEnvironment, Range};
-use crate::probe::{Aim, GpuName, Needs, Target};
+use crate::probe::{Aim, Cost, GpuName, Needs, Target};
 use crate::store::{Data, Window};
+
+use super::endpoint;
 
 /// How far back activity is looked at before a run, ms.
 const BUSY_MS: u64 = 2_000;
@@ -38,11 +40,24 @@ pub(super) fn target(data: &Data, needs: Needs, aim: Aim, now: Time) -> Target {
     Target { gpus: data.gpus().filter(chosen).map(name).collect(), endpoint, power_limit_w }
 }
 
-/// Why a probe can never run on this target. Before the driver has said anything, nothing is known.
-pub(super) fn unfit(data: &Data, needs: Needs, target: &Target, now: Time) -> Option<Refusal> {
+/// Why a probe can never run on this target at this cost. Before the driver has said anything, nothing is known of GPUs.
+pub(super) fn unfit(data: &Data, needs: Needs, target: &Target, cost: &Cost, now: Time) -> Option<Refusal> {
+    if needs == Needs::Endpoint {
+        return guard::unloadable(target, cost);
+    }
     let state = data.source(SourceId::Nvml)?.state_at(now);
     let known = *state != SourceState::Starting;
     known.then(|| guard::unfit(needs, target.gpus.len(), state.why())).flatten()
+}
+
+/// On what a run of this target is marked: its GPUs, the engine that it loads, or the host.
+pub(super) fn subjects(data: &Data, target: &Target, now: Time) -> Vec<Subject> {
+    let engine = target.endpoint.as_deref().and_then(|url| endpoint::engine(data, url, now));
+    match (engine, target.gpus.as_slice()) {
+        (Some(engine), _) => vec![Subject::Engine(engine)],
+        (None, []) => vec![Subject::Host],
+        (None, gpus) => gpus.iter().map(|gpu| Subject::Gpu(gpu.index)).collect(),
+    }
 }
 
 /// All that is known of the target and what it shares the machine with.
@@ -57,6 +72,7 @@ pub(super) fn machine(data: &Data, target: &Target, now: Time) -> Machine {
         },
         engines: data.engines().filter_map(|i| serves_here(data, i, now)).collect(),
         no_gpu: data.source(SourceId::Nvml).map_or("", |source| source.state_at(now).why()).to_owned(),
+        endpoint: target.endpoint.as_deref().and_then(|url| endpoint::seen(data, url, now)),
     }
 }
 

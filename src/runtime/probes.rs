@@ -6,27 +6,30 @@
 //! (lock, child, measurements) is in one [`Active`], which is dropped when the run is over; dropping it
 //! kills the child and gives back the lock.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::model::{Batch, Clock, Edge, Mark, SourceId, Subject, Time};
+use crate::derive;
+use crate::model::{Batch, Clock, Edge, Mark, SourceId, Time};
 use crate::probe::board::Board;
 use crate::probe::child::{Child, Heard};
 use crate::probe::files::{Files, FilesError, Lock, Locked};
 use crate::probe::guard::{self, Admission, Verdict, Watch};
 use crate::probe::life::{Ask, Effect, End, Ended, Event, Refusal};
 use crate::probe::protocol::{MAX_SAMPLES, Message, Outcome, Request, Sample};
-use crate::probe::report::{BOUND, Ending, Environment, Level, Report, SCHEMA};
+use crate::probe::report::{BOUND, Level, Report};
 use crate::probe::{self, Aim, Cost, PROBES, Params, Probe};
 use crate::sampler::Sink;
 
 use super::ceilings::Ceilings;
-use super::machine;
+use super::endpoint::{self, Reach};
 use super::same::{holder, recent, request};
+use super::sweeps::Levels;
+use super::{machine, made};
 
 /// How often lives and guard are looked at, ms.
 const TICK_MS: u64 = 100;
@@ -51,6 +54,8 @@ pub struct Setup {
     pub files: Result<Files, String>,
     /// The program that runs as a child: warptop itself.
     pub program: PathBuf,
+    /// How endpoints may be reached.
+    pub reach: Reach,
 }
 
 /// The probes of this machine, ready to run.
@@ -142,7 +147,8 @@ impl Probes {
         let (target, unfit) = {
             let data = self.sink.store().read();
             let target = machine::target(&data, probe.spec.needs, aim, now);
-            let unfit = machine::unfit(&data, probe.spec.needs, &target, now);
+            let cost = probe.spec.costs(&params, &target);
+            let unfit = machine::unfit(&data, probe.spec.needs, &target, &cost, now);
             (target, unfit)
         };
         let ask = request(probe, target, params, manner, now);
@@ -224,6 +230,8 @@ struct Active {
     pid: Option<u32>,
     samples: Vec<Sample>,
     left_out: u64,
+    /// Of a sweep.
+    levels: Levels,
 }
 
 struct Worker {
@@ -350,10 +358,11 @@ impl Worker {
             Err(refusal) => self.tell(place, &Event::Refused(Arc::clone(&ask.run), refusal)),
             Ok(lock) => {
                 let cost = probe.spec.costs(&ask.params, &ask.target);
-                let (samples, left_out) = (Vec::new(), 0);
+                let (samples, left_out, levels) = (Vec::new(), 0, Levels::default());
                 let (admission, watch, child, pid) = (None, None, None, None);
-                self.active =
-                    Some(Active { place, ask, cost, _lock: lock, admission, watch, child, pid, samples, left_out });
+                let active =
+                    Active { place, ask, cost, _lock: lock, admission, watch, child, pid, samples, left_out, levels };
+                self.active = Some(active);
                 self.guard();
             }
         }
@@ -432,10 +441,12 @@ impl Worker {
             most_bytes: admission.map_or(0, |admission| admission.most_bytes),
             most_ms: ask.most_ms,
             parent: std::process::id(),
+            sealed: false,
         };
+        let sealed = ask.target.endpoint.as_deref().and_then(|url| self.setup.reach.seal(url));
         let (to, run) = (self.hear.clone(), Arc::clone(&ask.run));
         let hear = move |heard| drop(to.send(Todo::Heard(Arc::clone(&run), heard)));
-        active.child = Some(Child::start(&self.setup.program, request, Arc::clone(&self.setup.clock), hear));
+        active.child = Some(Child::start(&self.setup.program, request, sealed, Arc::clone(&self.setup.clock), hear));
     }
 
     fn heard(&mut self, run: &Arc<str>, heard: Heard) {
@@ -452,6 +463,9 @@ impl Worker {
                     }
                 } else if let Message::LeftOut { samples } = message {
                     active.left_out = active.left_out.saturating_add(samples);
+                } else if let Message::Level(level) = message {
+                    active.levels.take(*level);
+                    return self.show_levels(run);
                 }
                 self.tell(place, &Event::Heard(Arc::clone(run), message));
             }
@@ -460,9 +474,30 @@ impl Worker {
         }
     }
 
+    /// A level grew: what was read meanwhile goes beside it, and the screen sees both.
+    fn show_levels(&mut self, run: &Arc<str>) {
+        let Some(mut active) = self.active.take() else { return };
+        self.attach(&mut active);
+        let (place, sweep) = (active.place, active.levels.sweep(&active.ask));
+        self.active = Some(active);
+        self.shared.board().sweep = sweep;
+        // Its words are here already; that it speaks is what counts.
+        self.tell(place, &Event::Heard(Arc::clone(run), Message::Level(Box::default())));
+    }
+
+    /// Adds to the levels what server and GPUs did.
+    fn attach(&self, active: &mut Active) {
+        let now = self.setup.clock.now();
+        let data = self.setup.sink.store().read();
+        let url = active.ask.target.endpoint.as_deref().unwrap_or_default();
+        let Some(engine) = endpoint::engine(&data, url, now).filter(|_| !active.levels.is_empty()) else { return };
+        let gpus = endpoint::gpus(&data, engine, now);
+        active.levels.attach(now, |level| derive::level::attach(&data, engine, &gpus, level));
+    }
+
     /// Writes the report of a run, and gives the machine back.
     fn finish(&mut self, place: usize, ended: &Ended, outcome: Option<Outcome>) {
-        let Some(active) = self.active.take() else { return };
+        let Some(mut active) = self.active.take() else { return };
         self.mark(place, &ended.ask, &Edge::End(ended.end.name().into()));
         let mut environment = machine::environment(&self.setup.sink.store().read(), &ended.ask.target, ended.span);
         // Its process may use what this one may.
@@ -471,7 +506,12 @@ impl Worker {
         let files = self.setup.files.as_ref().ok();
         let baseline = files.and_then(|files| files.baseline(PROBES[place].spec.id, target, params, bound.as_deref()));
         environment.facts.extend(bound.map(|bound| (BOUND.to_owned(), bound)));
-        let mut report = report(&active, ended, environment, outcome, baseline.as_ref());
+        let mut report = made::report(&PROBES[place], ended, active.admission.as_ref(), environment);
+        report.samples.append(&mut active.samples);
+        report.samples_left_out = active.left_out;
+        self.attach(&mut active);
+        report.levels = std::mem::take(&mut active.levels).end(matches!(ended.end, End::Stopped(_)));
+        made::take(&mut report, &ended.end, outcome, baseline.as_ref());
         if baseline.is_none() {
             self.keep_baseline(&mut report);
         }
@@ -482,7 +522,12 @@ impl Worker {
             self.unsaved.truncate(MAX_UNSAVED);
             self.tried = self.setup.clock.now();
         }
-        self.shared.board().ended(&report);
+        {
+            let mut board = self.shared.board();
+            // One that measured nothing leaves nothing to look at.
+            board.sweep.take_if(|sweep| *sweep.run == *report.run && report.levels.is_empty());
+            board.ended(&report);
+        }
         self.ceilings.add(&report);
         *self.shared.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
         // Only now may the next run begin, here or in another process: it can read this one's report.
@@ -521,69 +566,11 @@ impl Worker {
     fn mark(&self, place: usize, ask: &Ask, edge: &Edge) {
         let mut batch = Batch::new(SourceId::Probe, self.setup.clock.now(), 0);
         let probe: Arc<str> = PROBES[place].spec.id.into();
-        let gpus = ask.target.gpus.iter().map(|gpu| Subject::Gpu(gpu.index));
-        let subjects = if ask.target.gpus.is_empty() { vec![Subject::Host] } else { gpus.collect() };
+        let subjects = machine::subjects(&self.setup.sink.store().read(), &ask.target, batch.at);
         for subject in subjects {
             let (probe, run, edge) = (Arc::clone(&probe), Arc::clone(&ask.run), edge.clone());
             batch.marks.push(Mark { subject, probe, run, edge });
         }
         self.setup.sink.send(&batch);
-    }
-}
-
-fn report(
-    active: &Active,
-    ended: &Ended,
-    environment: Environment,
-    outcome: Option<Outcome>,
-    baseline: Option<&Report>,
-) -> Report {
-    let admission = active.admission.as_ref();
-    let ending = match ended.end {
-        End::Done => Ending::Done,
-        End::Stopped(_) => Ending::Stopped,
-        End::Unavailable(_) => Ending::Refused,
-        End::Failed(_) => Ending::Failed,
-    };
-    let mut report = blank(&PROBES[active.place], &ended.ask, ending, ended.end.why());
-    report.host = machine::host_name();
-    (report.started_unix_ms, report.ended_unix_ms) = (ended.span.0.0, ended.span.1.0);
-    report.duty_pct = admission.map_or(guard::FORCED_DUTY_PCT, |admission| admission.duty_pct);
-    report.environment = environment;
-    report.environment.company = admission.map(|admission| admission.company.clone()).unwrap_or_default();
-    report.samples.clone_from(&active.samples);
-    report.samples_left_out = active.left_out;
-    if let (End::Done, Some(outcome)) = (&ended.end, outcome) {
-        report.take(outcome, baseline);
-    }
-    report
-}
-
-/// A report of a run of which nothing is known but how it ended.
-pub(super) fn blank(probe: &Probe, ask: &Ask, ending: Ending, why: &str) -> Report {
-    Report {
-        schema: SCHEMA.to_owned(),
-        run: ask.run.to_string(),
-        probe: probe.spec.id.to_owned(),
-        warptop: env!("CARGO_PKG_VERSION").to_owned(),
-        host: String::new(),
-        target: ask.target.clone(),
-        started_unix_ms: 0,
-        ended_unix_ms: 0,
-        ending,
-        why: (!why.is_empty()).then(|| why.to_owned()),
-        forced: ask.forced,
-        duty_pct: 100,
-        inputs: ask.params.clone(),
-        environment: Environment::default(),
-        results: Vec::new(),
-        checks: Vec::new(),
-        notes: Vec::new(),
-        moments: BTreeMap::new(),
-        verdict: Report::without_result(ending, why),
-        samples: Vec::new(),
-        samples_left_out: 0,
-        levels: Vec::new(),
-        knee: None,
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn request(probe: &Probe, target: Target, params: Params, manner: Man
     let most_ms = probe::most_ms(&probe.spec.costs(&params, &target));
     let run = probe::run_name(now, probe.spec.id, std::process::id()).into();
     // It may rest for most of the time.
-    let most_ms = most_ms * 100 / u64::from(guard::duty_pct(duty, forced).max(1));
+    let most_ms = most_ms * 100 / u64::from(guard::duty_pct(probe.spec.needs, duty, forced).max(1));
     Ask { run, target, params, forced, duty, agreed, most_ms }
 }
 
@@ -37,7 +37,7 @@ pub(super) fn holder(probe: &Probe, ask: &Ask) -> Holder {
 pub(super) fn recent(files: &Files, probe: &Probe, ask: &Ask, now: Time) -> Option<Report> {
     let bound = probe::bound(probe.spec.needs);
     files.newest(probe.spec.id, 8).into_iter().filter(|report| report.bound() == bound.as_deref()).find(|report| {
-        let duty_pct = guard::duty_pct(ask.duty, !report.environment.company.is_empty());
+        let duty_pct = guard::duty_pct(probe.spec.needs, ask.duty, !report.environment.company.is_empty());
         let same = report.target == ask.target && report.inputs == ask.params && report.duty_pct == duty_pct;
         let since = now.since(Time(report.ended_unix_ms));
         // A report from the future is one of a clock that was set back.

@@ -13,6 +13,7 @@ use crate::sampler::replay::{Input as Recorded, Replay, ReplayError};
 use crate::sampler::{Context, Options, SAMPLERS, Sink, Stop};
 use crate::store::{Retention, Store};
 
+use super::endpoint::Reach;
 use super::probes::{Probes, Setup};
 
 /// A recording cannot be played.
@@ -33,6 +34,8 @@ pub struct Session {
     stop: Stop,
     pub(super) origin: Origin,
     pub(super) replay: Option<Replay>,
+    /// How endpoints may be reached.
+    reach: Reach,
 }
 
 impl Session {
@@ -55,7 +58,7 @@ impl Session {
         for sampler in SAMPLERS {
             (sampler.start)(&context, options);
         }
-        Self { store, sink, stop, origin: Origin::Live, replay: None }
+        Self { store, sink, stop, origin: Origin::Live, replay: None, reach: Reach::of(options) }
     }
 
     /// Starts to read a recording.
@@ -73,18 +76,19 @@ impl Session {
         };
         let replay = Replay::start(reader, Arc::clone(&store), stop.clone())?;
         let sink = Sink::new(Arc::clone(&store), None);
-        Ok(Self { store, sink, stop, origin, replay: Some(replay) })
+        Ok(Self { store, sink, stop, origin, replay: Some(replay), reach: Reach::default() })
     }
 
     /// A session on a store that something else fills.
     pub fn on(store: Arc<Store>, origin: Origin) -> Self {
         let sink = Sink::new(Arc::clone(&store), None);
-        Self { store, sink, stop: Stop::default(), origin, replay: None }
+        Self { store, sink, stop: Stop::default(), origin, replay: None, reach: Reach::default() }
     }
 
     /// Makes the probes ready to run on what this session reads: children of `program`, reports in `files`.
     pub fn probes(&self, clock: &Arc<dyn Clock>, files: Result<Files, String>, program: PathBuf) -> Probes {
-        Probes::start(Setup { sink: self.sink.clone(), clock: Arc::clone(clock), files, program })
+        let (sink, clock, reach) = (self.sink.clone(), Arc::clone(clock), self.reach.clone());
+        Probes::start(Setup { sink, clock, files, program, reach })
     }
 
     /// The store that is filled.

@@ -44,9 +44,9 @@ struct Span {
     probe: Arc<str>,
     /// Name of the run.
     run: Arc<str>,
-    /// Whether it was on the chosen GPU or on the host.
+    /// Whether it was on the chosen GPU, on an engine that has it, or on the host.
     of_gpu: bool,
-    /// Whether it was on a GPU of the chosen engine or on the host.
+    /// Whether it was on the chosen engine, on a GPU of it, or on the host.
     of_engine: bool,
 }
 
@@ -58,11 +58,18 @@ impl Shade {
         self.spans.clear();
         // Where that is not known, the chosen GPU stands for those of the engine.
         let engine = gpus(data, view.engine, view.end).ok().map(|(gpus, _)| gpus);
-        for subject in data.gpus().map(Subject::Gpu).chain([Subject::Host]) {
+        let engines = data.engines().map(Subject::Engine);
+        for subject in data.gpus().map(Subject::Gpu).chain(engines).chain([Subject::Host]) {
             let (of_gpu, of_engine) = match subject {
                 Subject::Gpu(gpu) => {
                     let chosen = gpu == view.gpu;
                     (chosen, engine.map_or(chosen, |gpus| gpus.contains(gpu)))
+                }
+                // Who loads an engine loads its GPUs.
+                Subject::Engine(loaded) => {
+                    let chosen = loaded == view.engine;
+                    let own = if chosen { engine } else { gpus(data, loaded, view.end).ok().map(|(gpus, _)| gpus) };
+                    (own.map_or(chosen, |gpus| gpus.contains(view.gpu)), chosen)
                 }
                 _ => (true, true),
             };
@@ -216,16 +223,20 @@ mod tests {
             majflt: none,
             page_table: none,
         }]);
-        for (gpu, run) in [(0, "a"), (1, "b"), (2, "c"), (3, "c")] {
+        let (gpu, engine) = (Subject::Gpu, Subject::Engine(0));
+        for (subject, run) in [(gpu(0), "a"), (gpu(1), "b"), (gpu(2), "c"), (gpu(3), "c"), (engine, "sweep")] {
             let (probe, run) = (run.into(), run.into());
-            batch.marks.push(Mark { subject: Subject::Gpu(gpu), probe, run, edge: Edge::Start(60_000) });
+            batch.marks.push(Mark { subject, probe, run, edge: Edge::Start(60_000) });
         }
         store.push(&batch);
-        let mut shade = Shade::default();
-        shade.fill(&store.read(), &View::new(END));
-        let of =
-            |which: fn(&Span) -> bool| shade.spans.iter().filter(|s| which(s)).map(|s| &*s.probe).collect::<Vec<_>>();
-        assert_eq!((of(|span| span.of_gpu), of(|span| span.of_engine)), (vec!["a"], vec!["c"]));
+        for (gpu, of_gpu) in [(0, &["a"][..]), (2, &["c", "sweep"])] {
+            let mut shade = Shade::default();
+            shade.fill(&store.read(), &View { gpu, ..View::new(END) });
+            let of = |which: fn(&Span) -> bool| {
+                shade.spans.iter().filter(|s| which(s)).map(|s| &*s.probe).collect::<Vec<_>>()
+            };
+            assert_eq!((of(|span| span.of_gpu), of(|span| span.of_engine)), (of_gpu.to_vec(), vec!["c", "sweep"]));
+        }
     }
 
     #[test]

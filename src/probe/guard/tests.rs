@@ -28,11 +28,11 @@ fn host() -> Host {
 }
 
 fn cost() -> Cost {
-    Cost { seconds: 5.0, gpu_bytes: 1 << 30, host_bytes: 1 << 30, watts: None, disturbs: String::new() }
+    Cost { seconds: 5.0, gpu_bytes: 1 << 30, host_bytes: 1 << 30, watts: None, disturbs: String::new(), load: None }
 }
 
 fn on(gpu: Gpu) -> Machine {
-    Machine { gpus: vec![gpu], host: host(), engines: Vec::new(), no_gpu: String::new() }
+    Machine { gpus: vec![gpu], host: host(), engines: Vec::new(), no_gpu: String::new(), endpoint: None }
 }
 
 fn process(pid: u32, gib: f64) -> OnGpu {
@@ -139,19 +139,23 @@ fn a_duty_cycle_can_be_chosen_but_forces_nothing() {
     assert_eq!([duty(&busy, false, Some(1)), duty(&busy, true, Some(100))], [None, Some(100)]);
     assert_eq!([duty(&busy, true, Some(3)), duty(&on(gpu()), false, Some(30))], [Some(3), Some(30)]);
     // Who is asked is told what it means; the usual needs no words.
-    assert_eq!(duty_words(None, false), "");
+    assert_eq!(duty_words(Needs::Gpu, None, false), "");
     for (chosen, forced, words) in [
         (None, true, "Beside others it keeps the target busy for 10 % of the time at most, and takes up to 10 times"),
         (Some(30), false, "It keeps the target busy for 30 % of the time at most, and takes up to 4 times as long."),
         (Some(100), true, "Whoever else computes there gets next to nothing while it runs"),
     ] {
-        assert!(duty_words(chosen, forced).starts_with(words), "{}", duty_words(chosen, forced));
+        assert!(
+            duty_words(Needs::Gpu, chosen, forced).starts_with(words),
+            "{}",
+            duty_words(Needs::Gpu, chosen, forced)
+        );
     }
 }
 
 #[test]
 fn a_probe_of_the_host_makes_way_for_an_engine_and_leaves_memory() {
-    let quiet = Machine { gpus: Vec::new(), host: host(), engines: Vec::new(), no_gpu: String::new() };
+    let quiet = Machine { gpus: Vec::new(), host: host(), engines: Vec::new(), no_gpu: String::new(), endpoint: None };
     let go = |machine: &Machine, forced| preflight(machine, &cost(), Needs::Host, forced, None);
     assert!(matches!(go(&quiet, false), Verdict::Admitted(Admission { duty_pct: 100, .. })));
     let serving = Machine { engines: vec![":8000".to_owned()], ..quiet.clone() };
@@ -244,4 +248,60 @@ fn a_probe_that_takes_the_rest_leaves_the_headroom() {
     assert_eq!(watch.abort(&holding(133.0, 63.0), Some(99)), None);
     assert_eq!(watch.abort(&holding(133.0, 0.5), Some(99)), None, "the two readings are not of one moment");
     assert!(watch.abort(&holding(133.1, 0.5), Some(99)).unwrap().contains("others took"));
+}
+
+fn endpoint(running: Reading) -> Endpoint {
+    Endpoint { url: "http://127.0.0.1:8000".to_owned(), down: None, running }
+}
+
+fn load(running: Reading, forced: bool) -> Verdict {
+    // No GPU is asked for.
+    let machine = Machine { gpus: Vec::new(), endpoint: Some(endpoint(running)), ..on(gpu()) };
+    preflight(&machine, &cost(), Needs::Endpoint, forced, None)
+}
+
+#[test]
+fn an_endpoint_is_loaded_when_nobody_else_uses_it_and_by_force_with_its_company_named() {
+    let free = Admission { duty_pct: 100, most_bytes: 0, company: String::new(), note: String::new() };
+    assert_eq!(load(Reading::Value(0.5), false), Verdict::Admitted(free));
+    let Verdict::Refused(refusal) = load(Reading::Value(3.2), false) else { panic!("beside others") };
+    let words = "3 requests of others run there (http://127.0.0.1:8000)";
+    assert_eq!((refusal.why.as_str(), refusal.can_force), (words, true));
+    let Verdict::Admitted(admission) = load(Reading::Value(3.2), true) else { panic!("forced") };
+    assert_eq!((admission.company.as_str(), admission.duty_pct), (words, 100), "its levels say how much it loads");
+}
+
+#[test]
+fn an_endpoint_that_does_not_tell_who_uses_it_is_loaded_with_a_note_and_a_dead_one_never() {
+    assert_eq!(load(Reading::Missing(Why::NotYet), true), Verdict::NotYet);
+    let Verdict::Admitted(admission) = load(Reading::Missing(Why::Unsupported), false) else { panic!("refused") };
+    assert!(admission.company.is_empty() && admission.note.contains("is not told"), "{admission:?}");
+    let down = Endpoint { down: Some("connection refused".to_owned()), ..endpoint(Reading::Value(0.0)) };
+    for endpoint in [Some(down), None] {
+        let machine = Machine { endpoint, ..on(gpu()) };
+        let Verdict::Refused(refusal) = preflight(&machine, &cost(), Needs::Endpoint, true, None) else { panic!() };
+        assert!(!refusal.can_force && !refusal.hint.is_empty(), "{refusal:?}");
+    }
+}
+
+#[test]
+fn no_other_host_is_loaded_unless_that_was_said_and_no_plan_that_comes_to_nothing() {
+    use crate::probe::spec::LoadCost;
+    let why = |url: Option<&str>, remote, wrong: &str| {
+        let load = Some(LoadCost { remote, wrong: wrong.to_owned(), ..LoadCost::default() });
+        let target = Target { endpoint: url.map(ToOwned::to_owned), ..Target::default() };
+        unloadable(&target, &Cost { load, ..cost() }).map(|refusal| format!("{} {}", refusal.why, refusal.hint))
+    };
+    assert_eq!(why(Some("http://127.0.0.1:8000"), false, ""), None);
+    assert_eq!(why(Some("https://gw/llm"), true, ""), None);
+    for (url, remote, wrong, words) in [
+        (Some("https://gw/llm"), false, "", "--remote"),
+        (Some("http://127.evil.example:8000"), false, "", "--remote"),
+        (None, true, "", "--engine"),
+        (Some("http://127.0.0.1:8000"), true, "the budget is for nothing", "the budget is for nothing"),
+    ] {
+        let why = why(url, remote, wrong).unwrap_or_default();
+        assert!(why.contains(words), "{words}: {why}");
+    }
+    assert_eq!(unloadable(&Target::default(), &cost()), None, "a probe that loads nothing");
 }

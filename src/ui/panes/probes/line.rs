@@ -97,7 +97,8 @@ impl Line {
         self.ran = None;
         let subject = match spec.needs {
             Needs::Gpu | Needs::Gpus(_) => Subject::Gpu(view.gpu),
-            Needs::Host | Needs::Endpoint => Subject::Host,
+            Needs::Host => Subject::Host,
+            Needs::Endpoint => Subject::Engine(view.engine),
         };
         let all = Window { start: Time(0), end: view.end };
         if let Some(run) = data.runs(subject, all).filter(|run| *run.probe == *spec.id).last() {

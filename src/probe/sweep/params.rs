@@ -1,0 +1,384 @@
+//! The parameters of a sweep, the plan that they come to, and what that costs.
+//!
+//! Invariants: what a plan costs is known without reading a file; files are read when the plan is made, in the probe's
+//! own process; a plan that can come to nothing is told before the question.
+
+use super::super::protocol::MAX_LEVELS;
+use super::super::spec::Grouped;
+use super::super::{Cost, Kind, LoadCost, Param, Params, Target};
+use super::text::{mean, parse_lengths, parse_levels, parse_slo, parse_trace, wrong_lengths, wrong_levels, wrong_slo};
+use crate::load::Plan;
+use crate::load::plan::{Api, Budget, Order, PromptAs, Shape, Span};
+
+/// The flag that lets the endpoint be on another host.
+pub(super) const REMOTE: &str = "remote";
+/// Largest seed: as many bits as a number in JSON keeps.
+pub(super) const MOST_SEED: u64 = (1 << 53) - 1;
+/// Most users of a closed loop.
+const MOST_USERS: f64 = 16_384.0;
+/// Memory of the client, bytes: connections, measurements of a level, libraries.
+const HOST_BYTES: u64 = 256 << 20;
+
+const fn number(name: &'static str, help: &'static str, (default, least, most): (f64, f64, f64)) -> Param {
+    Param { name, help, kind: Kind::Number { default, least, most } }
+}
+
+const fn count(name: &'static str, help: &'static str, (default, least, most): (f64, f64, f64)) -> Param {
+    Param { name, help, kind: Kind::Count { default, least, most } }
+}
+
+const fn choice(name: &'static str, help: &'static str, of: &'static [&'static str]) -> Param {
+    Param { name, help, kind: Kind::Choice { default: of[0], of } }
+}
+
+const fn text(
+    name: &'static str,
+    help: &'static str,
+    default: &'static str,
+    form: &'static str,
+    wrong: fn(&str) -> Option<String>,
+) -> Param {
+    Param { name, help, kind: Kind::Text { default, form, wrong } }
+}
+
+const fn flag(name: &'static str, help: &'static str) -> Param {
+    Param { name, help, kind: Kind::Flag }
+}
+
+const LENGTHS: &str = "256, 128..512, 128*3,512*1 (each with its weight), or @FILE with a length a line";
+
+/// All of them.
+pub(super) const TABLE: &[Param] = &[
+    choice(
+        "load",
+        "what sets the load: closed (so many users, each sends its next request when it has its answer), constant or \
+         poisson (so many requests/s, whatever becomes of them), trace (the requests of --trace)",
+        &["closed", "constant", "poisson", "trace"],
+    ),
+    text("levels", "users, or requests/s, of each level", "1,2,4,8,16,32,64", "e.g. 1,2,4 or 0.5,1", wrong_levels),
+    text("trace", "file of requests for --load trace", "", "a file's path", wrong_plain),
+    choice("api", "interface that is loaded: /v1/completions or /v1/chat/completions", &["completions", "chat"]),
+    text("model", "model that is asked; empty: the first that the endpoint lists", "", "a name", wrong_plain),
+    text("prompt", "length of prompts, tokens", "256", LENGTHS, wrong_lengths),
+    text("output", "length of outputs, tokens", "128", LENGTHS, wrong_lengths),
+    choice(
+        "prompt-as",
+        "how prompts are given; auto: as token ids where the endpoint takes them",
+        &["auto", "ids", "words"],
+    ),
+    number(
+        "prefix",
+        "share of each prompt, from its start, that all have in common, %; the rest is like no other",
+        (0.0, 0.0, 100.0),
+    ),
+    flag("free-length", "let outputs end where the model ends them, instead of making them as long as --output says"),
+    flag("each-token", "have the endpoint say of each event how many tokens it holds, where it can"),
+    number("seconds", "least time that a level is measured, s", (20.0, 0.5, 3_600.0)),
+    count("samples", "requests that are measured at each level at least: 72 give a P95, 368 a P99", (72.0, 0.0, 1e6)),
+    number("most-seconds", "most time that a level is measured, s, be the samples there or not", (60.0, 0.5, 3_600.0)),
+    number("warmup", "time at each level before it is measured, s", (3.0, 0.0, 600.0)),
+    count(
+        "requests",
+        "exactly so many requests at each level, all measured, instead of by time; 0: by time",
+        (0.0, 0.0, 1e6),
+    ),
+    count("repeats", "how often each level is measured", (1.0, 1.0, 16.0)),
+    choice(
+        "order",
+        "order of levels; random tells an effect of the load from heat or a cache that fills",
+        &["listed", "random"],
+    ),
+    count("seed", "start of the random numbers; 0: a fresh one, which the report names", (0.0, 0.0, MOST_SEED as f64)),
+    count(
+        "in-flight",
+        "requests in flight at most where users do not limit them; more wait, and that counts",
+        (1_024.0, 1.0, 16_384.0),
+    ),
+    number("timeout", "longest wait for an answer, s; after that the request counts as failed", (120.0, 1.0, 3_600.0)),
+    text(
+        "slo",
+        "what a good request keeps, for goodput; empty: none",
+        "",
+        "e.g. ttft=500ms,tpot=50ms,e2e=10s",
+        wrong_slo,
+    ),
+    count("tokens", "budget, tokens of prompts and outputs together", (2e6, 1_000.0, 1e12)),
+    number("minutes", "budget, minutes", (20.0, 0.1, 240.0)),
+    number("errors", "share of requests that may fail, %; above it the sweep ends", (10.0, 0.0, 100.0)),
+    flag(REMOTE, "the endpoint may be on another host: others may depend on it, or pay for it"),
+];
+
+fn wrong_plain(text: &str) -> Option<String> {
+    text.contains(char::is_control).then(|| "it holds a sign that is none to write".to_owned())
+}
+
+/// Number of levels, repetitions included, and what is wrong with them.
+fn levels(params: &Params) -> Result<u64, String> {
+    let (load, trace) = (params.word("load"), params.word("trace"));
+    if (load == "trace") == trace.is_empty() {
+        return Err("--load trace and --trace FILE go together".to_owned());
+    }
+    let levels = if load == "trace" { vec![1.0] } else { parse_levels(params.word("levels"))? };
+    let users = |level: &f64| level.fract() == 0.0 && *level <= MOST_USERS;
+    if load == "closed" && !levels.iter().all(users) {
+        return Err(format!("users are whole numbers up to {}", Grouped(MOST_USERS as u64)));
+    }
+    let all = levels.len() as u64 * params.number("repeats") as u64;
+    if all > MAX_LEVELS as u64 {
+        return Err(format!("{all} levels, repeats included, are more than the {MAX_LEVELS} that a report holds"));
+    }
+    Ok(all)
+}
+
+/// Requests of a level at least, and whether these are all.
+fn requests(params: &Params) -> (u64, bool) {
+    match params.number("requests") as u64 {
+        0 => (params.number("samples") as u64, false),
+        exactly => (exactly, true),
+    }
+}
+
+/// Why the plan comes to nothing, if it does.
+fn wrong(params: &Params) -> Result<(), String> {
+    levels(params)?;
+    let is_trace = params.word("load") == "trace";
+    if params.word("api") == "chat" && params.word("prompt-as") == "ids" {
+        return Err("a chat takes no token ids: give --api completions, or --prompt-as words".to_owned());
+    }
+    let (n, exactly) = requests(params);
+    let (least_s, most_s) = (params.number("seconds"), params.number("most-seconds"));
+    let one_s = params.number("warmup") + least_s;
+    if !exactly && !is_trace {
+        if most_s < least_s {
+            return Err(format!("a level cannot take {least_s} s at least (--seconds) and {most_s} s at most"));
+        }
+        if params.number("minutes") * 60.0 < one_s {
+            return Err(format!(
+                "the budget of {} min (--minutes) is less than the {one_s} s that one level takes",
+                params.number("minutes")
+            ));
+        }
+    }
+    if let (Some(prompt), Some(output), false) = (mean(params.word("prompt")), mean(params.word("output")), is_trace) {
+        let one = (prompt + output) * n.max(1) as f64;
+        if params.number("tokens") < one {
+            return Err(format!(
+                "the budget of {} tokens (--tokens) is less than one level takes: {} requests of about {:.0} tokens",
+                Grouped(params.number("tokens") as u64),
+                Grouped(n.max(1)),
+                prompt + output
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What the sweep may cost: its budget, or what its levels take where that is less.
+pub(super) fn cost(params: &Params, _: &Target) -> Cost {
+    let levels = levels(params).unwrap_or(1);
+    let (n, exactly) = requests(params);
+    let is_trace = params.word("load") == "trace";
+    let one_s = params.number("warmup") + params.number("most-seconds") + params.number("timeout");
+    let by_time = if exactly || is_trace { f64::INFINITY } else { one_s * levels as f64 };
+    let load = LoadCost {
+        least_requests: if is_trace { 0 } else { levels * n },
+        most_requests: (exactly && !is_trace).then_some(levels * n),
+        most_tokens: params.number("tokens") as u64,
+        remote: params.flag(REMOTE),
+        wrong: wrong(params).err().unwrap_or_default(),
+    };
+    Cost {
+        seconds: by_time.min(params.number("minutes") * 60.0),
+        gpu_bytes: 0,
+        host_bytes: HOST_BYTES,
+        watts: None,
+        disturbs: "whoever else uses that server: their requests wait beside these".to_owned(),
+        load: Some(load),
+    }
+}
+
+/// The plan that the parameters come to, with files read.
+///
+/// # Errors
+/// What, why, what to do.
+pub(super) fn plan(params: &Params, seed: u64) -> Result<Plan, String> {
+    wrong(params)?;
+    let rates = || parse_levels(params.word("levels"));
+    let shape = match params.word("load") {
+        "closed" => Shape::Closed(rates()?.into_iter().map(|users| users as u32).collect()),
+        "constant" => Shape::Constant(rates()?),
+        "poisson" => Shape::Poisson(rates()?),
+        _ => Shape::Trace(parse_trace(params.word("trace"))?),
+    };
+    let model = Some(params.word("model").trim()).filter(|model| !model.is_empty());
+    let (requests, exactly) = requests(params);
+    let span = if exactly {
+        Span::Requests(requests)
+    } else {
+        Span::Time {
+            warmup_s: params.number("warmup"),
+            least_s: params.number("seconds"),
+            samples: requests,
+            most_s: params.number("most-seconds"),
+        }
+    };
+    Ok(Plan {
+        api: if params.word("api") == "chat" { Api::Chat } else { Api::Completions },
+        model: model.map(ToOwned::to_owned),
+        shape,
+        prompt: parse_lengths(params.word("prompt"))?,
+        output: parse_lengths(params.word("output"))?,
+        prompt_as: match params.word("prompt-as") {
+            "ids" => PromptAs::Ids,
+            "words" => PromptAs::Words,
+            _ => PromptAs::Auto,
+        },
+        shared_prefix: params.number("prefix") / 100.0,
+        force_output: !params.flag("free-length"),
+        each_token: params.flag("each-token"),
+        seed,
+        span,
+        repeats: params.number("repeats") as u32,
+        order: if params.word("order") == "random" { Order::Random } else { Order::Listed },
+        most_in_flight: params.number("in-flight") as u32,
+        timeout_s: params.number("timeout"),
+        slo: parse_slo(params.word("slo"))?,
+        budget: Budget { seconds: params.number("minutes") * 60.0, tokens: params.number("tokens") as u64 },
+        most_errors: params.number("errors") / 100.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::plan::{Lengths, Slo};
+    use crate::probe::Value;
+
+    /// The defaults, and what is given as on a command line.
+    fn given(args: &[(&str, &str)]) -> Params {
+        let mut params = Params::of(&super::super::SPEC);
+        for (name, text) in args {
+            let param = TABLE.iter().find(|param| param.name == *name).unwrap();
+            params.put(name, param.parse(text).unwrap_or_else(|why| panic!("{name}: {why}")));
+        }
+        assert!(params.fit(&super::super::SPEC));
+        params
+    }
+
+    fn load(args: &[(&str, &str)]) -> LoadCost {
+        cost(&given(args), &Target::default()).load.unwrap()
+    }
+
+    #[test]
+    fn the_plan_is_what_the_parameters_say() {
+        let plan = plan(&given(&[]), 7).unwrap();
+        assert_eq!(plan.shape, Shape::Closed(vec![1, 2, 4, 8, 16, 32, 64]));
+        assert_eq!((plan.model.as_deref(), plan.seed, plan.force_output), (None, 7, true));
+        let span = Span::Time { warmup_s: 3.0, least_s: 20.0, samples: 72, most_s: 60.0 };
+        assert_eq!((plan.span, plan.prompt, plan.output), (span, Lengths::Fixed(256), Lengths::Fixed(128)));
+        assert_eq!(plan.budget, Budget { seconds: 1_200.0, tokens: 2_000_000 });
+        let args = [
+            ("load", "poisson"),
+            ("levels", "0.5, 2"),
+            ("model", " m "),
+            ("prompt", "10..20"),
+            ("output", "8*3,16"),
+            ("requests", "9"),
+            ("prefix", "50"),
+            ("free-length", "true"),
+            ("order", "random"),
+            ("api", "chat"),
+            ("slo", "ttft=500ms,e2e=2s"),
+            ("errors", "5"),
+        ];
+        let plan = super::plan(&given(&args), 7).unwrap();
+        assert_eq!((plan.shape, plan.model.as_deref()), (Shape::Poisson(vec![0.5, 2.0]), Some("m")));
+        assert_eq!((plan.span, plan.order, plan.api), (Span::Requests(9), Order::Random, Api::Chat));
+        assert_eq!((plan.prompt, plan.output), (Lengths::Uniform(10, 20), Lengths::Mixed(vec![(8, 3.0), (16, 1.0)])));
+        assert_eq!(plan.slo, Slo { ttft_s: Some(0.5), tpot_s: None, e2e_s: Some(2.0) });
+        assert!((plan.shared_prefix - 0.5).abs() < 1e-9 && (plan.most_errors - 0.05).abs() < 1e-9);
+        assert!(!plan.force_output);
+    }
+
+    #[test]
+    fn the_cost_is_a_bound_and_counts_repeats() {
+        let cost = cost(&given(&[]), &Target::default());
+        let words = "at most 20.0 min, at least 504 requests, at most 2,000,000 tokens, 256 MiB of host memory. It \
+                     disturbs whoever else uses that server";
+        assert!(cost.to_string().starts_with(words), "{cost}");
+        let (short, twice) =
+            (load(&[("requests", "4"), ("levels", "1,2")]), load(&[("repeats", "2"), ("levels", "1")]));
+        assert_eq!((short.least_requests, short.most_requests), (8, Some(8)));
+        assert_eq!((twice.least_requests, twice.most_requests), (144, None));
+        // 1 s of warm-up, 2 s at most and 10 s for the last answers.
+        let args = [("levels", "1"), ("warmup", "1"), ("seconds", "1"), ("most-seconds", "2"), ("timeout", "10")];
+        let seconds = super::cost(&given(&args), &Target::default()).seconds;
+        assert!((seconds - 13.0).abs() < 1e-9, "{seconds}");
+    }
+
+    #[test]
+    fn a_plan_that_comes_to_nothing_is_told_and_made_no_plan() {
+        for (args, words) in [
+            (&[("tokens", "1000")][..], "72 requests of about 384 tokens"),
+            (&[("tokens", "1000"), ("requests", "3")], "3 requests"),
+            (&[("minutes", "0.1")], "less than the 23 s that one level takes"),
+            (&[("seconds", "61")], "61 s at least"),
+            (&[("levels", "1.5")], "whole numbers"),
+            (&[("levels", "20000")], "up to 16,384"),
+            (&[("load", "trace")], "--trace FILE"),
+            (&[("trace", "a.csv")], "--load trace"),
+            (&[("repeats", "16"), ("levels", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17")], "272 levels"),
+            (&[("api", "chat"), ("prompt-as", "ids")], "--prompt-as words"),
+        ] {
+            let params = given(args);
+            assert!(load(args).wrong.contains(words), "{words}: {}", load(args).wrong);
+            assert!(plan(&params, 1).is_err_and(|why| why.contains(words)), "{words}");
+        }
+        assert_eq!((load(&[]).wrong.as_str(), load(&[]).remote), ("", false));
+        assert!(load(&[("remote", "true")]).remote);
+        assert_eq!(load(&[("levels", "1.5"), ("load", "constant")]).wrong, "");
+        assert_eq!(load(&[("tokens", "1000"), ("prompt", "@a-file")]).wrong, "", "not known before it is read");
+    }
+
+    #[test]
+    fn texts_are_held_to_their_form_before_anything_starts() {
+        for (name, text) in [
+            ("levels", ""),
+            ("levels", "1,,2"),
+            ("levels", "0"),
+            ("levels", "nan"),
+            ("prompt", "0"),
+            ("prompt", "5..4"),
+            ("prompt", "@"),
+            ("output", "8*x"),
+            ("slo", "ttft=5"),
+            ("slo", "itl=5ms"),
+            ("model", "a\u{1b}b"),
+            ("seed", "-1"),
+        ] {
+            let param = TABLE.iter().find(|param| param.name == name).unwrap();
+            assert!(param.parse(text).is_err(), "{name} '{text}'");
+        }
+        let seed = TABLE.iter().find(|param| param.name == "seed").unwrap();
+        assert_eq!(seed.parse(&MOST_SEED.to_string()), Ok(Value::Number(MOST_SEED as f64)));
+    }
+
+    #[test]
+    fn files_are_read_when_the_plan_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let (trace, lengths) = (file("trace", "0,10,20\n1.5, 11 ,21\n"), format!("@{}", file("lengths", "5\n6\n")));
+        let plan = |args: &[(&str, &str)]| super::plan(&given(args), 1);
+        let made = plan(&[("load", "trace"), ("trace", &trace), ("prompt", &lengths)]).unwrap();
+        let Shape::Trace(arrivals) = made.shape else { panic!("{:?}", made.shape) };
+        assert_eq!((arrivals.len(), arrivals[1].at_s, arrivals[1].output), (2, 1.5, 21));
+        assert_eq!(made.prompt, Lengths::Mixed(vec![(5, 1.0), (6, 1.0)]));
+        let bad = file("bad", "0,10,20\nx\n");
+        assert!(plan(&[("load", "trace"), ("trace", &bad)]).is_err_and(|why| why.contains("line 2")));
+        assert!(plan(&[("prompt", "@/no/such/file")]).is_err_and(|why| why.contains("cannot be read")));
+    }
+}

@@ -1,0 +1,107 @@
+//! The levels of the sweep that runs: kept as they grow, with what server and GPUs did meanwhile beside them.
+//!
+//! It must not know how a level is measured. Invariants: a level that is said again replaces what was said of it before;
+//! at most [`MAX_LEVELS`] are kept; what was read is added until some time after a level's end, since readings come late.
+
+use std::sync::Arc;
+
+use crate::load::Level;
+use crate::load::level::State;
+use crate::model::Time;
+use crate::probe::board::Sweep;
+use crate::probe::life::Ask;
+use crate::probe::protocol::MAX_LEVELS;
+
+/// How long after the end of a level readings of it may still come, ms: energy is read each 10 s, engines each second.
+const LATE_MS: u64 = 30_000;
+
+/// The levels so far.
+#[derive(Debug, Default)]
+pub(super) struct Levels(Vec<Level>);
+
+impl Levels {
+    /// Takes in what was said of a level.
+    pub(super) fn take(&mut self, level: Level) {
+        let key = |level: &Level| (level.place, level.repeat);
+        match self.0.binary_search_by_key(&key(&level), key) {
+            Ok(place) => self.0[place] = Level { server: None, gpus: Vec::new(), bottleneck: None, ..level },
+            Err(place) if self.0.len() < MAX_LEVELS => self.0.insert(place, level),
+            Err(_) => {}
+        }
+    }
+
+    /// Has `attach` add what was read of each level that is measured or has just been.
+    pub(super) fn attach(&mut self, now: Time, mut attach: impl FnMut(&mut Level)) {
+        let late = |level: &Level| level.state.is_over() && now.since(Time(level.ended_unix_ms)) > LATE_MS;
+        let measured = |level: &&mut Level| level.from_unix_ms > 0 && level.state != State::WarmingUp && !late(level);
+        self.0.iter_mut().filter(measured).for_each(|level| attach(level));
+    }
+
+    /// For the screen.
+    pub(super) fn sweep(&self, ask: &Ask) -> Option<Sweep> {
+        let endpoint = ask.target.endpoint.as_deref()?.into();
+        let levels = Arc::new(self.0.clone());
+        Some(Sweep { run: Arc::clone(&ask.run), endpoint, levels, knee: None, runs: true })
+    }
+
+    /// All of them, for the report; the one that was under way when the run was stopped says so.
+    pub(super) fn end(mut self, stopped: bool) -> Vec<Level> {
+        for level in self.0.iter_mut().filter(|level| stopped && !level.state.is_over()) {
+            level.state = State::Stopped;
+        }
+        self.0
+    }
+
+    /// Whether there is none.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::level::Server;
+
+    fn level(place: u32, repeat: u32, state: State, ended_unix_ms: u64) -> Level {
+        Level { place, repeat, state, from_unix_ms: 1, ended_unix_ms, ..Level::default() }
+    }
+
+    #[test]
+    fn a_level_replaces_what_was_said_of_it_and_they_stay_in_order_and_in_bounds() {
+        let mut levels = Levels::default();
+        for (place, repeat) in [(1, 0), (0, 1), (0, 0), (1, 0)] {
+            levels.take(level(place, repeat, State::Measuring, 0));
+        }
+        levels.take(level(1, 0, State::Done, 5));
+        let order: Vec<_> = levels.0.iter().map(|l| (l.place, l.repeat, l.state.is_over())).collect();
+        assert_eq!(order, [(0, 0, false), (0, 1, false), (1, 0, true)]);
+        (2..1_000).for_each(|place| levels.take(level(place, 0, State::Measuring, 0)));
+        assert_eq!(levels.0.len(), MAX_LEVELS);
+    }
+
+    #[test]
+    fn readings_are_added_while_a_level_is_measured_and_some_time_after() {
+        let now = Time(100_000);
+        let mut levels = Levels::default();
+        levels.take(level(0, 0, State::Done, 100_000 - LATE_MS - 1));
+        levels.take(level(1, 0, State::Done, 100_000 - LATE_MS));
+        levels.take(level(2, 0, State::Measuring, 0));
+        levels.take(level(3, 0, State::WarmingUp, 0));
+        levels.attach(now, |level| level.server = Some(Server::default()));
+        let attached: Vec<_> = levels.0.iter().map(|level| level.server.is_some()).collect();
+        assert_eq!(attached, [false, true, true, false]);
+    }
+
+    #[test]
+    fn what_was_under_way_when_the_run_was_stopped_says_so() {
+        let states = |stopped| {
+            let mut levels = Levels::default();
+            levels.take(level(0, 0, State::Done, 5));
+            levels.take(level(1, 0, State::Measuring, 0));
+            levels.end(stopped).iter().map(|level| level.state).collect::<Vec<_>>()
+        };
+        assert_eq!(states(true), [State::Done, State::Stopped]);
+        assert_eq!(states(false), [State::Done, State::Measuring], "a client that died has not been told to");
+    }
+}
