@@ -15,7 +15,7 @@ use warptop::model::{Batch, Clock, Metric, SourceId, SourceState, Subject, Syste
 use warptop::probe::files::Files;
 use warptop::probe::report::{Ending, Report};
 use warptop::probe::{Aim, PROBES, Params, Value};
-use warptop::runtime::{Inputs, Manner, Probes, Program, Session, Setup};
+use warptop::runtime::{Inputs, Manner, Probes, Program, Reach, Session, Setup};
 use warptop::sampler::Sink;
 use warptop::store::{Retention, Store, Window};
 use warptop::term::input::Input;
@@ -55,6 +55,7 @@ impl Rig {
             clock: Arc::clone(&clock) as _,
             files: Ok(Files::at(home.path())),
             program: PathBuf::from(env!("CARGO_BIN_EXE_warptop")),
+            reach: Reach::default(),
         });
         let mut params = Params::of(&PROBES[fake()].spec);
         params.put("mode", Value::Word(mode.to_owned()));

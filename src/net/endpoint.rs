@@ -65,6 +65,7 @@ impl Endpoint {
     }
 
     /// The same with what may be sent to it.
+    #[must_use]
     pub fn with(self, key: Key) -> Self {
         Self { key: Arc::new(key), ..self }
     }

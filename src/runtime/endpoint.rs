@@ -98,7 +98,7 @@ fn running(data: &Data, engine: u8, state: &SourceState, now: Time) -> Reading {
             Reading::Missing(Why::NotYet) if *state != SourceState::Starting => Reading::Missing(Why::Unsupported),
             reading => reading,
         },
-        reading => reading,
+        reading @ Reading::Value(_) => reading,
     }
 }
 

@@ -87,7 +87,7 @@ pub struct Manner {
 
 enum Todo {
     Effects(Vec<(usize, Effect)>),
-    Heard(Arc<str>, Heard),
+    Heard(Arc<str>, Box<Heard>),
     End,
 }
 
@@ -263,7 +263,7 @@ impl Worker {
         loop {
             match todo.recv_timeout(Duration::from_millis(TICK_MS)) {
                 Ok(Todo::Effects(effects)) => self.carry_out(effects),
-                Ok(Todo::Heard(run, heard)) => self.heard(&run, heard),
+                Ok(Todo::Heard(run, heard)) => self.heard(&run, *heard),
                 // What is active goes with the worker.
                 Ok(Todo::End) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -445,7 +445,7 @@ impl Worker {
         };
         let sealed = ask.target.endpoint.as_deref().and_then(|url| self.setup.reach.seal(url));
         let (to, run) = (self.hear.clone(), Arc::clone(&ask.run));
-        let hear = move |heard| drop(to.send(Todo::Heard(Arc::clone(&run), heard)));
+        let hear = move |heard| drop(to.send(Todo::Heard(Arc::clone(&run), Box::new(heard))));
         active.child = Some(Child::start(&self.setup.program, request, sealed, Arc::clone(&self.setup.clock), hear));
     }
 

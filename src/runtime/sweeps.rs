@@ -31,10 +31,10 @@ impl Levels {
     }
 
     /// Has `attach` add what was read of each level that is measured or has just been.
-    pub(super) fn attach(&mut self, now: Time, mut attach: impl FnMut(&mut Level)) {
+    pub(super) fn attach(&mut self, now: Time, attach: impl FnMut(&mut Level)) {
         let late = |level: &Level| level.state.is_over() && now.since(Time(level.ended_unix_ms)) > LATE_MS;
         let measured = |level: &&mut Level| level.from_unix_ms > 0 && level.state != State::WarmingUp && !late(level);
-        self.0.iter_mut().filter(measured).for_each(|level| attach(level));
+        self.0.iter_mut().filter(measured).for_each(attach);
     }
 
     /// For the screen.

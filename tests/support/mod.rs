@@ -3,6 +3,8 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part; in a test an error is a failure")]
 
+pub(crate) mod oai;
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! What a load sweep comes to in a sentence. It has no reference: a server does what its model, its settings and its
 //! requests make of it, and only another sweep of the same load says whether that is more or less.
 
+use std::fmt::Write as _;
+
 use super::super::spec::Grouped;
 use super::super::sweep::ENDED_EARLY;
 use super::{Level, Report, Verdict};
@@ -61,12 +63,13 @@ pub(super) fn verdict(report: &Report) -> Verdict {
     };
     let limited = levels.iter().filter(|level| !level.client.limits.is_empty()).count();
     if limited > 0 {
-        words.push_str(&format!("; the client may have been the limit at {limited} of {} levels", levels.len()));
+        // Writing to a String never fails.
+        let _ = write!(words, "; the client may have been the limit at {limited} of {} levels", levels.len());
     } else if most > 0.0 {
         words.push_str("; the client was not the limit");
     }
     if let Some(why) = report.environment.facts.get(ENDED_EARLY) {
-        words.push_str(&format!("; ended early: {why}"));
+        let _ = write!(words, "; ended early: {why}");
     }
     let advice = if report.is_shared() { report.advice() } else { Vec::new() };
     Verdict { level: Level::Unknown, summary: words, advice }

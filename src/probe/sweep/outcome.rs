@@ -124,12 +124,13 @@ mod tests {
     use crate::probe::sweep::params;
     use crate::probe::{Params, sweep::SPEC};
 
-    fn quantile(value: f64, enough: bool) -> Option<Quantile> {
-        Some(Quantile { value, lo: Some(value / 2.0), hi: enough.then_some(value * 2.0), enough })
+    fn quantile(value: f64, enough: bool) -> Quantile {
+        Quantile { value, lo: Some(value / 2.0), hi: enough.then_some(value * 2.0), enough }
     }
 
     fn level(users: u32, tokens_per_s: f64, enough: bool) -> Level {
-        let ttft_s = Latency { n: 400, p50: quantile(0.1, true), p99: quantile(0.5, enough), ..Latency::default() };
+        let ttft_s =
+            Latency { n: 400, p50: Some(quantile(0.1, true)), p99: Some(quantile(0.5, enough)), ..Latency::default() };
         let rate = Rate { value: tokens_per_s, lo: Some(tokens_per_s - 1.0), hi: None };
         Level {
             load: Load::Users(users),
@@ -153,7 +154,7 @@ mod tests {
     fn at_the_knee_throughput_is_the_fits_and_latencies_are_of_the_level_below() {
         let knee = Knee { at: 18.0, lo: 16.0, hi: 32.0, output_tokens_per_s: 5_900.0, words: "two lines".to_owned() };
         let mut below = level(16, 5_500.0, true);
-        below.e2e_s = Latency { p50: quantile(2.0, true), ..Latency::default() };
+        below.e2e_s = Latency { p50: Some(quantile(2.0, true)), ..Latency::default() };
         let levels = vec![level(8, 3_000.0, true), below, level(32, 6_000.0, true)];
         let found = outcome(Swept { levels, knee: Some(knee.clone()), ..Swept::default() });
         assert_eq!(value(&found, OUTPUT), Some((5_900.0, 5_900.0, 5_900.0)));
