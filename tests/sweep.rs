@@ -206,8 +206,8 @@ fn options_that_mean_nothing_to_it_are_not_there_and_texts_are_held_to_their_for
     for (args, words) in [
         (&["--gpu", "0"][..], "--gpu"),
         (&["--duty", "10"], "--duty"),
-        (&["--levels", "1,x"], "'x' is no level"),
-        (&["--slo", "ttft"], "is no SLO"),
+        (&["--levels", "1,x"], "\"x\" is no rate"),
+        (&["--slo", "ttft"], "gives no SLO"),
         (&["--minutes", "1000"], "0.1 to 240"),
     ] {
         let said = home.say(args);

@@ -50,7 +50,7 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
     // As many bits as a number in JSON keeps.
     let fresh = (link.clock().now().0 ^ u64::from(std::process::id()) << 32) & params::MOST_SEED;
     let seed = Some(params.number("seed") as u64).filter(|&seed| seed > 0).unwrap_or(fresh);
-    let plan = params::plan(params, seed).map_err(Failure::Failed)?;
+    let (plan, left_out) = params::plan(params, seed).map_err(Failure::Failed)?;
     let setup = Setup { endpoint, authorities, clock: link.clock(), stop: link.stop_flag() };
     let swept = load::run(&plan, &setup, |said| hear(link, said)).map_err(|error| match error {
         LoadError::Stopped => Failure::Stopped,
@@ -61,7 +61,11 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
         say(link, level.clone());
     }
     link.check()?;
-    Ok(outcome::of(&plan, swept))
+    let mut outcome = outcome::of(&plan, swept);
+    if left_out > 0 {
+        outcome.notes.push(format!("{left_out} rows of the trace have no prompt or no output and were left out"));
+    }
+    Ok(outcome)
 }
 
 /// Hands on what is heard of the sweep. When nobody listens any more, it ends.

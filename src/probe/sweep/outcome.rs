@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn outcome(swept: Swept) -> Outcome {
-        of(&params::plan(&Params::of(&SPEC), 77).unwrap(), swept)
+        of(&params::plan(&Params::of(&SPEC), 77).unwrap().0, swept)
     }
 
     fn value(outcome: &Outcome, id: &str) -> Option<(f64, f64, f64)> {

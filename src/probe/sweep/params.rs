@@ -6,7 +6,10 @@
 use super::super::protocol::MAX_LEVELS;
 use super::super::spec::Grouped;
 use super::super::{Cost, Kind, LoadCost, Param, Params, Target};
-use super::text::{mean, parse_lengths, parse_levels, parse_slo, parse_trace, wrong_lengths, wrong_levels, wrong_slo};
+use super::text::{
+    LENGTHS, Of, SLO_FORM, mean, parse_lengths, parse_slo, parse_trace, rates, users, wrong_lengths, wrong_levels,
+    wrong_slo,
+};
 use crate::load::Plan;
 use crate::load::plan::{Api, Budget, Order, PromptAs, Shape, Span};
 
@@ -14,8 +17,6 @@ use crate::load::plan::{Api, Budget, Order, PromptAs, Shape, Span};
 pub(super) const REMOTE: &str = "remote";
 /// Largest seed: as many bits as a number in JSON keeps.
 pub(super) const MOST_SEED: u64 = (1 << 53) - 1;
-/// Most users of a closed loop.
-const MOST_USERS: f64 = 16_384.0;
 /// Memory of the client, bytes: connections, measurements of a level, libraries.
 const HOST_BYTES: u64 = 256 << 20;
 
@@ -44,8 +45,6 @@ const fn text(
 const fn flag(name: &'static str, help: &'static str) -> Param {
     Param { name, help, kind: Kind::Flag }
 }
-
-const LENGTHS: &str = "256, 128..512, 128*3,512*1 (each with its weight), or @FILE with a length a line";
 
 /// All of them.
 pub(super) const TABLE: &[Param] = &[
@@ -95,13 +94,7 @@ pub(super) const TABLE: &[Param] = &[
         (1_024.0, 1.0, 16_384.0),
     ),
     number("timeout", "longest wait for an answer, s; after that the request counts as failed", (120.0, 1.0, 3_600.0)),
-    text(
-        "slo",
-        "what a good request keeps, for goodput; empty: none",
-        "",
-        "e.g. ttft=500ms,tpot=50ms,e2e=10s",
-        wrong_slo,
-    ),
+    text("slo", "what a good request keeps, for goodput; empty: none", "", SLO_FORM, wrong_slo),
     count("tokens", "budget, tokens of prompts and outputs together", (2e6, 1_000.0, 1e12)),
     number("minutes", "budget, minutes", (20.0, 0.1, 240.0)),
     number("errors", "share of requests that may fail, %; above it the sweep ends", (10.0, 0.0, 100.0)),
@@ -118,12 +111,12 @@ fn levels(params: &Params) -> Result<u64, String> {
     if (load == "trace") == trace.is_empty() {
         return Err("--load trace and --trace FILE go together".to_owned());
     }
-    let levels = if load == "trace" { vec![1.0] } else { parse_levels(params.word("levels"))? };
-    let users = |level: &f64| level.fract() == 0.0 && *level <= MOST_USERS;
-    if load == "closed" && !levels.iter().all(users) {
-        return Err(format!("users are whole numbers up to {}", Grouped(MOST_USERS as u64)));
-    }
-    let all = levels.len() as u64 * params.number("repeats") as u64;
+    let levels = match load {
+        "trace" => 1,
+        "closed" => users(params.word("levels"))?.len(),
+        _ => rates(params.word("levels"))?.len(),
+    };
+    let all = levels as u64 * params.number("repeats") as u64;
     if all > MAX_LEVELS as u64 {
         return Err(format!("{all} levels, repeats included, are more than the {MAX_LEVELS} that a report holds"));
     }
@@ -197,18 +190,24 @@ pub(super) fn cost(params: &Params, _: &Target) -> Cost {
     }
 }
 
-/// The plan that the parameters come to, with files read.
+/// The plan that the parameters come to, with files read, and how many rows of its trace were left out: requests without a
+/// prompt or an output.
 ///
 /// # Errors
 /// What, why, what to do.
-pub(super) fn plan(params: &Params, seed: u64) -> Result<Plan, String> {
+pub(super) fn plan(params: &Params, seed: u64) -> Result<(Plan, usize), String> {
     wrong(params)?;
-    let rates = || parse_levels(params.word("levels"));
+    let mut left_out = 0;
+    let levels = params.word("levels");
     let shape = match params.word("load") {
-        "closed" => Shape::Closed(rates()?.into_iter().map(|users| users as u32).collect()),
-        "constant" => Shape::Constant(rates()?),
-        "poisson" => Shape::Poisson(rates()?),
-        _ => Shape::Trace(parse_trace(params.word("trace"))?),
+        "closed" => Shape::Closed(users(levels)?),
+        "constant" => Shape::Constant(rates(levels)?),
+        "poisson" => Shape::Poisson(rates(levels)?),
+        _ => {
+            let (arrivals, rows) = parse_trace(params.word("trace"))?;
+            left_out = rows;
+            Shape::Trace(arrivals)
+        }
     };
     let model = Some(params.word("model").trim()).filter(|model| !model.is_empty());
     let (requests, exactly) = requests(params);
@@ -222,12 +221,12 @@ pub(super) fn plan(params: &Params, seed: u64) -> Result<Plan, String> {
             most_s: params.number("most-seconds"),
         }
     };
-    Ok(Plan {
+    let plan = Plan {
         api: if params.word("api") == "chat" { Api::Chat } else { Api::Completions },
         model: model.map(ToOwned::to_owned),
         shape,
-        prompt: parse_lengths(params.word("prompt"))?,
-        output: parse_lengths(params.word("output"))?,
+        prompt: parse_lengths(params.word("prompt"), Of::Prompts)?,
+        output: parse_lengths(params.word("output"), Of::Outputs)?,
         prompt_as: match params.word("prompt-as") {
             "ids" => PromptAs::Ids,
             "words" => PromptAs::Words,
@@ -245,7 +244,8 @@ pub(super) fn plan(params: &Params, seed: u64) -> Result<Plan, String> {
         slo: parse_slo(params.word("slo"))?,
         budget: Budget { seconds: params.number("minutes") * 60.0, tokens: params.number("tokens") as u64 },
         most_errors: params.number("errors") / 100.0,
-    })
+    };
+    Ok((plan, left_out))
 }
 
 #[cfg(test)]
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn the_plan_is_what_the_parameters_say() {
-        let plan = plan(&given(&[]), 7).unwrap();
+        let (plan, _) = plan(&given(&[]), 7).unwrap();
         assert_eq!(plan.shape, Shape::Closed(vec![1, 2, 4, 8, 16, 32, 64]));
         assert_eq!((plan.model.as_deref(), plan.seed, plan.force_output), (None, 7, true));
         let span = Span::Time { warmup_s: 3.0, least_s: 20.0, samples: 72, most_s: 60.0 };
@@ -282,16 +282,16 @@ mod tests {
             ("levels", "0.5, 2"),
             ("model", " m "),
             ("prompt", "10..20"),
-            ("output", "8*3,16"),
+            ("output", "8:3,16:1"),
             ("requests", "9"),
             ("prefix", "50"),
             ("free-length", "true"),
             ("order", "random"),
             ("api", "chat"),
-            ("slo", "ttft=500ms,e2e=2s"),
+            ("slo", "ttft:500,e2e:2000"),
             ("errors", "5"),
         ];
-        let plan = super::plan(&given(&args), 7).unwrap();
+        let (plan, _) = super::plan(&given(&args), 7).unwrap();
         assert_eq!((plan.shape, plan.model.as_deref()), (Shape::Poisson(vec![0.5, 2.0]), Some("m")));
         assert_eq!((plan.span, plan.order, plan.api), (Span::Requests(9), Order::Random, Api::Chat));
         assert_eq!((plan.prompt, plan.output), (Lengths::Uniform(10, 20), Lengths::Mixed(vec![(8, 3.0), (16, 1.0)])));
@@ -323,8 +323,8 @@ mod tests {
             (&[("tokens", "1000"), ("requests", "3")], "3 requests"),
             (&[("minutes", "0.1")], "less than the 23 s that one level takes"),
             (&[("seconds", "61")], "61 s at least"),
-            (&[("levels", "1.5")], "whole numbers"),
-            (&[("levels", "20000")], "up to 16,384"),
+            (&[("levels", "1.5")], "no number of users"),
+            (&[("levels", "5000")], "give 1 to 4096"),
             (&[("load", "trace")], "--trace FILE"),
             (&[("trace", "a.csv")], "--load trace"),
             (&[("repeats", "16"), ("levels", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17")], "272 levels"),
@@ -350,9 +350,9 @@ mod tests {
             ("prompt", "0"),
             ("prompt", "5..4"),
             ("prompt", "@"),
-            ("output", "8*x"),
+            ("output", "8:x"),
             ("slo", "ttft=5"),
-            ("slo", "itl=5ms"),
+            ("slo", "itl:5"),
             ("model", "a\u{1b}b"),
             ("seed", "-1"),
         ] {
@@ -371,14 +371,18 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             path.display().to_string()
         };
-        let (trace, lengths) = (file("trace", "0,10,20\n1.5, 11 ,21\n"), format!("@{}", file("lengths", "5\n6\n")));
+        let (trace, lengths) = (
+            file("trace", "timestamp,prompt,output\n0,10,20\n1.5,11,21\n2,0,5\n"),
+            format!("@{}", file("lengths", "5\n6\n")),
+        );
         let plan = |args: &[(&str, &str)]| super::plan(&given(args), 1);
-        let made = plan(&[("load", "trace"), ("trace", &trace), ("prompt", &lengths)]).unwrap();
+        let (made, left_out) = plan(&[("load", "trace"), ("trace", &trace), ("prompt", &lengths)]).unwrap();
         let Shape::Trace(arrivals) = made.shape else { panic!("{:?}", made.shape) };
         assert_eq!((arrivals.len(), arrivals[1].at_s, arrivals[1].output), (2, 1.5, 21));
+        assert_eq!(left_out, 1, "a request without a prompt");
         assert_eq!(made.prompt, Lengths::Mixed(vec![(5, 1.0), (6, 1.0)]));
-        let bad = file("bad", "0,10,20\nx\n");
-        assert!(plan(&[("load", "trace"), ("trace", &bad)]).is_err_and(|why| why.contains("line 2")));
-        assert!(plan(&[("prompt", "@/no/such/file")]).is_err_and(|why| why.contains("cannot be read")));
+        let bad = file("bad", "timestamp,prompt,output\n0,10,20\nx,1,2\n");
+        assert!(plan(&[("load", "trace"), ("trace", &bad)]).is_err_and(|why| why.contains("line 3")));
+        assert!(plan(&[("prompt", "@/no/such/file")]).is_err());
     }
 }
