@@ -58,7 +58,7 @@ fn parsed(event: &str) -> f64 {
             }
         }
     }
-    f64::from(seen) / (cpu() - began).as_secs_f64()
+    f64::from(seen) / cpu().saturating_sub(began).as_secs_f64()
 }
 
 /// Many streams over loopback, `a_write` events in each write of the server.
@@ -84,7 +84,7 @@ fn through(what: &str, streams: u64, total: u64, a_write: usize) {
     }
     let began = cpu();
     runtime.block_on(local);
-    let spent = (cpu() - began).as_secs_f64();
+    let spent = cpu().saturating_sub(began).as_secs_f64();
     let seen = seen.borrow();
     let mut memory = String::new();
     for (events, kib) in &seen.memory {
