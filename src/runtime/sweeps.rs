@@ -24,7 +24,13 @@ impl Levels {
     pub(super) fn take(&mut self, level: Level) {
         let key = |level: &Level| (level.place, level.repeat);
         match self.0.binary_search_by_key(&key(&level), key) {
-            Ok(place) => self.0[place] = Level { server: None, gpus: Vec::new(), bottleneck: None, ..level },
+            Ok(place) => {
+                let there = &mut self.0[place];
+                // What was read is nothing that a child says, and it stays: of a level long over nothing more comes.
+                let (server, gpus, bottleneck) =
+                    (there.server.take(), std::mem::take(&mut there.gpus), there.bottleneck.take());
+                *there = Level { server, gpus, bottleneck, ..level };
+            }
             Err(place) if self.0.len() < MAX_LEVELS => self.0.insert(place, level),
             Err(_) => {}
         }
@@ -91,6 +97,16 @@ mod tests {
         levels.attach(now, |level| level.server = Some(Server::default()));
         let attached: Vec<_> = levels.0.iter().map(|level| level.server.is_some()).collect();
         assert_eq!(attached, [false, true, true, false]);
+    }
+
+    #[test]
+    fn what_was_read_of_a_level_stays_when_it_is_said_again_long_after_its_end() {
+        let mut levels = Levels::default();
+        levels.take(level(0, 0, State::Done, 1_000));
+        levels.attach(Time(1_000), |level| level.server = Some(Server::default()));
+        levels.take(level(0, 0, State::Done, 1_000));
+        levels.attach(Time(1_000 + 2 * LATE_MS), |level| level.server = None);
+        assert!(levels.0[0].server.is_some());
     }
 
     #[test]
