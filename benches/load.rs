@@ -1,6 +1,8 @@
-//! What the load client can take: events per second of one core. Aim: at least 100,000 through HTTP.
+//! What the load client can take: events per second of one core (aim: at least 100,000 through HTTP), and how late it is
+//! with 256 users (aim: P99 of the dispatch lag below 1 ms).
 //!
-//! Time is that of the client's thread on its CPU, so that a server on the same machine does not count.
+//! Time is that of the client's thread on its CPU, so that a server on the same machine does not count; lags are those that
+//! every level of a sweep reports, with the server on the same CPUs.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark prints, and an error ends it")]
 
@@ -11,6 +13,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -18,7 +21,9 @@ use tokio::task::LocalSet;
 use warptop::load::chunk::{Chunk, Counter};
 use warptop::load::exchange::{Call, Lane, Transport};
 use warptop::load::http::Wire;
+use warptop::load::plan::{Api, Budget, Lengths, Order, Plan, PromptAs, Shape, Slo, Span};
 use warptop::load::sse::Splitter;
+use warptop::load::{self, Setup};
 use warptop::model::SystemClock;
 use warptop::net::endpoint::Endpoint;
 use warptop::net::tls::Authorities;
@@ -41,6 +46,103 @@ fn main() {
         through("one event a write", streams, 512_000, 1);
     }
     through("flood", 64, 5_120_000, EVENTS as usize);
+    for users in [64, 256] {
+        late(users);
+    }
+}
+
+/// A level of so many users, each of whom gets a token every 20 ms: how late the client was, as its own proof says.
+fn late(users: u32) {
+    let endpoint = Endpoint::parse(&format!("127.0.0.1:{}", engine())).unwrap();
+    let clock = Arc::new(SystemClock::start());
+    let setup = Setup { endpoint, authorities: Authorities::default(), clock, stop: Arc::new(AtomicBool::new(false)) };
+    let plan = Plan {
+        api: Api::Completions,
+        model: None,
+        shape: Shape::Closed(vec![users]),
+        prompt: Lengths::Fixed(256),
+        output: Lengths::Fixed(64),
+        prompt_as: PromptAs::Words,
+        shared_prefix: 0.0,
+        force_output: true,
+        each_token: false,
+        seed: 1,
+        span: Span::Time { warmup_s: 2.0, least_s: 10.0, samples: 368, most_s: 20.0 },
+        repeats: 1,
+        order: Order::Listed,
+        most_in_flight: 1024,
+        timeout_s: 60.0,
+        slo: Slo::default(),
+        budget: Budget { seconds: 120.0, tokens: 100_000_000 },
+        most_errors: 0.1,
+    };
+    let swept = load::run(&plan, &setup, drop).unwrap();
+    let level = &swept.levels[0];
+    let ms = |seconds: Option<f64>| seconds.unwrap_or(f64::NAN) * 1e3;
+    let (dispatch, of_loop) = (level.client.dispatch_lag, level.client.loop_lag);
+    println!(
+        "{users} users, {} requests, {:.0} events/s: dispatch lag P99 {:.3} ms (n {}), event-loop lag P99 {:.3} ms, CPU {:.0} % of a core",
+        level.requests.measured,
+        level.output_tokens_per_s.map_or(f64::NAN, |rate| rate.value),
+        ms(dispatch.p99),
+        dispatch.n,
+        ms(of_loop.p99),
+        level.client.cpu_pct.unwrap_or(f64::NAN),
+    );
+}
+
+/// A server with one model that sends a token every 20 ms.
+fn engine() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || speak(socket));
+        }
+    });
+    port
+}
+
+/// Until the client is gone.
+fn speak(mut socket: TcpStream) -> Option<()> {
+    socket.set_nodelay(true).ok()?;
+    let mut requests = BufReader::new(socket.try_clone().ok()?);
+    loop {
+        let (mut line, mut length, mut posts) = (String::new(), 0, false);
+        while line != "\r\n" {
+            line.clear();
+            if requests.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            posts |= line.starts_with("POST");
+            let value = line.to_ascii_lowercase();
+            length = value.strip_prefix("content-length:").map_or(length, |value| value.trim().parse().unwrap());
+        }
+        let mut body = vec![0; length];
+        requests.read_exact(&mut body).ok()?;
+        let request = String::from_utf8_lossy(&body);
+        let number = |name: &str| request.split(name).nth(1)?.split([',', '}']).next()?.parse().ok();
+        let (prompt, tokens) = (request.split_whitespace().count(), number("\"max_tokens\":").unwrap_or(1_u32));
+        let usage = format!(r#""usage":{{"prompt_tokens":{prompt},"completion_tokens":{tokens}}}"#);
+        if !request.contains("\"stream\":true") {
+            let answer = if posts {
+                format!(r#"{{"choices":[{{"text":"a","finish_reason":"length"}}],{usage}}}"#)
+            } else {
+                r#"{"data":[{"id":"m"}]}"#.to_owned()
+            };
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}", answer.len());
+            write!(socket, "{head}\r\n\r\n{answer}").ok()?;
+            continue;
+        }
+        socket.write_all(HEAD.as_bytes()).ok()?;
+        for _ in 0..tokens {
+            std::thread::sleep(Duration::from_millis(20));
+            write!(socket, "{:x}\r\n{COMPLETION}\n\n\r\n", COMPLETION.len() + 2).ok()?;
+        }
+        let end = format!("data: {{\"choices\":[],{usage}}}\n\ndata: [DONE]\n\n");
+        write!(socket, "{:x}\r\n{end}\r\n", end.len()).ok()?;
+        socket.write_all(b"0\r\n\r\n").ok()?;
+    }
 }
 
 /// Events per CPU second of splitter and chunks, from memory.
