@@ -2,13 +2,16 @@
 //!
 //! Two intervals that do not meet show a difference; that is stricter than a test of the difference would be. Rates
 //! are compared by Welch's t on their batch means, shares by Newcombe's interval. Invariants: "no difference shown" is not
-//! "equal", and nothing here says that; what has no interval is given with its change, but without a verdict.
+//! "equal", and nothing here says that; what has no interval is given with its change, but without a verdict; a quantile of
+//! too few requests is no figure, whatever the verdict; a time or rate that changed by 2 % or less shows no difference.
 
 use super::level::{Goodput, Latency, Level, Quantile, Rate, State};
 use super::rates::{BATCHES, T_9, newcombe};
 
 /// Student's t, 2.5 % on each side, for 9 to 18 degrees of freedom: all that Welch's formula gives for twice ten batches.
 const T: [f64; 10] = [T_9, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101];
+/// So little shows no difference, %: from run to run a machine itself changes by as much, which no interval of one run holds.
+const NOISE_PCT: f64 = 2.0;
 
 /// A figure of both.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +90,9 @@ fn incomparable(old: &Level, new: &Level) -> Option<String> {
         let why = match level.state {
             State::OverSaturated => "had no steady state: more came than was served",
             State::Failing => "had too many failed requests",
+            // What was in flight then is missing: the slowest most of all.
+            State::OutOfBudget => "was broken off when the budget was used up",
+            State::Stopped => "was stopped",
             state if !state.is_over() => "is not over",
             _ if !level.client.limits.is_empty() => "may have been limited by the client",
             _ => return None,
@@ -108,9 +114,11 @@ fn latency(rows: &mut Vec<Row>, name: &str, old: &Latency, new: &Latency) {
 }
 
 fn quantile(name: String, old: Option<Quantile>, new: Option<Quantile>) -> Row {
+    let few = [old, new].into_iter().flatten().any(|of| !of.enough);
+    let [old, new] = [old, new].map(|of| of.filter(|of| of.enough));
     let bounds = |of: &Quantile| Some((of.lo?, of.hi?));
     let (interval_pct, verdict) = match (&old, &new) {
-        (Some(a), Some(b)) if !a.enough || !b.enough => (None, cannot("too few requests for this quantile")),
+        _ if few => (None, cannot("too few requests for this quantile")),
         (Some(a), Some(b)) => match (bounds(a), bounds(b)) {
             (Some(a), Some(b)) => {
                 let pct = |new: f64, old: f64| (old > 0.0).then(|| (new / old - 1.0) * 100.0);
@@ -179,6 +187,12 @@ fn row(
     verdict: Verdict,
 ) -> Row {
     let change_pct = old.filter(|old| *old > 0.0).zip(new).map(|(old, new)| (new / old - 1.0) * 100.0);
+    // A share of requests is counted, and 99.9 % are not 98.5 %.
+    let small = unit != "%" && change_pct.is_some_and(|pct| pct.abs() <= NOISE_PCT);
+    let verdict = match verdict {
+        Verdict::Better | Verdict::Worse if small => Verdict::NoDifferenceShown,
+        verdict => verdict,
+    };
     Row { name, unit, old, new, change_pct, interval_pct, verdict }
 }
 
@@ -257,10 +271,29 @@ mod tests {
         assert_eq!(named(&rows, "TTFT P95").verdict, Verdict::Better);
         let p99 = named(&rows, "TTFT P99");
         assert_eq!(p99.verdict, cannot("too few requests for this quantile"));
-        assert!(p99.change_pct.is_some() && p99.interval_pct.is_none());
+        assert_eq!((p99.old, p99.change_pct, p99.interval_pct), (None, None, None));
+        assert!(p99.new.is_some(), "of the other level it is a figure");
+        // Nor is it one where the levels are not compared at all.
+        let failed = Level { state: State::Failing, ..ttft(2, 100, 0.1) };
+        let p99 = named(&compare(&ttft(1, 1000, 0.2), &failed), "TTFT P99").clone();
+        assert!(p99.old.is_some() && p99.new.is_none() && p99.change_pct.is_none(), "{p99:?}");
         let rows = compare(&ttft(1, 100, 0.2), &done());
         assert_eq!(named(&rows, "TTFT P50").verdict, cannot("the new level does not have it"));
         assert_eq!(named(&rows, "requests").verdict, cannot("neither level has it"));
+    }
+
+    /// A server that answers the same within fractions of a millisecond has intervals that barely span anything.
+    #[test]
+    fn a_change_as_small_as_from_run_to_run_shows_no_difference() {
+        let level = |value: f64| {
+            let p95 = Quantile { value, lo: Some(value - 0.0001), hi: Some(value + 0.0001), enough: true };
+            Level { ttft_s: Latency { n: 100, p95: Some(p95), ..Latency::default() }, ..done() }
+        };
+        let shown = |old, new| named(&compare(&level(old), &level(new)), "TTFT P95").verdict.clone();
+        assert_eq!(shown(0.06116, 0.06135), Verdict::NoDifferenceShown);
+        assert_eq!(shown(0.06135, 0.06116), Verdict::NoDifferenceShown);
+        assert_eq!(shown(0.06116, 0.0625), Verdict::Worse);
+        assert_eq!(shown(0.0625, 0.06116), Verdict::Better);
     }
 
     #[test]
@@ -282,6 +315,8 @@ mod tests {
             (with(State::OverSaturated), "the new level had no steady state: more came than was served"),
             (with(State::Failing), "the new level had too many failed requests"),
             (with(State::Measuring), "the new level is not over"),
+            (with(State::OutOfBudget), "the new level was broken off when the budget was used up"),
+            (with(State::Stopped), "the new level was stopped"),
             (Level { load: Load::Users(9), ..good.clone() }, "the loads differ"),
             (Level { client: limited, ..good.clone() }, "the new level may have been limited by the client"),
         ] {
@@ -289,7 +324,7 @@ mod tests {
             assert!(!rows.is_empty() && rows.iter().all(|row| row.verdict == cannot(why)), "{rows:?}");
             assert!(rows.iter().all(|row| row.interval_pct.is_none()));
         }
-        // Short or stopped levels have intervals as wide as they must be.
+        // Short levels have intervals as wide as they must be.
         assert_eq!(named(&compare(&good, &with(State::Short)), "TTFT P50").verdict, Verdict::Better);
     }
 
@@ -332,6 +367,8 @@ mod tests {
         assert_eq!((row.verdict, row.unit), (Verdict::Better, "%"));
         let same = goodput(share(48, 80, 1.0).as_ref(), share(50, 80, 1.0).as_ref());
         assert_eq!(same.verdict, Verdict::NoDifferenceShown);
+        let most = goodput(share(99_990, 100_000, 1.0).as_ref(), share(98_500, 100_000, 1.0).as_ref());
+        assert_eq!(most.verdict, Verdict::Worse, "however little it is in percent: {most:?}");
         let none = goodput(share(0, 80, 1.0).as_ref(), share(50, 80, 1.0).as_ref());
         assert_eq!((none.verdict, none.change_pct, none.interval_pct), (Verdict::Better, None, None));
     }

@@ -84,13 +84,12 @@ fn reasons(out: &mut String, rows: &[(&Level, Row)]) {
 }
 
 fn cells(level: &Level, row: &Row) -> [String; 6] {
-    let few = matches!(&row.verdict, Verdict::NotComparable(why) if why.starts_with(TOO_FEW));
     let (unit, times) = if row.unit == "s" { ("ms", 1000.0) } else { (row.unit, 1.0) };
-    let value = |value: Option<f64>| value.filter(|_| !few).map(|value| value * times);
+    let value = |value: Option<f64>| value.map(|value| value * times);
     let now = value(row.new).map_or_else(|| number(None), |now| format!("{} {unit}", number(Some(now))));
     let signed = |pct: f64| format!("{pct:+.1}");
     let interval = row.interval_pct.map(|(lo, hi)| format!(" ({} to {})", signed(lo), signed(hi)));
-    let change = row.change_pct.filter(|_| !few).map_or_else(|| number(None), signed);
+    let change = row.change_pct.map_or_else(|| number(None), signed);
     let shown = match &row.verdict {
         Verdict::Better => "better".to_owned(),
         Verdict::Worse => "worse".to_owned(),
@@ -99,9 +98,6 @@ fn cells(level: &Level, row: &Row) -> [String; 6] {
     };
     [name(level), row.name.clone(), number(value(row.old)), now, change + &interval.unwrap_or_default(), shown]
 }
-
-/// How load::apart says that a quantile has not the measurements to be called one.
-const TOO_FEW: &str = "too few requests";
 
 #[cfg(test)]
 mod tests {
@@ -155,7 +151,7 @@ mod tests {
         few.ttft_s = latency(0.03, 100);
         let text = text(vec![level(16)], vec![few]);
         assert!(text.contains("| 16 users | TTFT P95 | 90.00 | 45.00 ms | -50.0 ("), "{text}");
-        assert!(text.contains("| 16 users | TTFT P99 | – | – | – | not comparable |\n"), "{text}");
+        assert!(text.contains("| 16 users | TTFT P99 | 120.0 | – | – | not comparable |\n"), "{text}");
         assert!(
             text.contains("- not comparable, too few requests for this quantile: TTFT P99 of 16 users\n"),
             "{text}"
