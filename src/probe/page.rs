@@ -7,6 +7,7 @@ mod apart;
 mod matrix;
 mod sweep;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use matrix::Matrix;
@@ -72,6 +73,8 @@ pub fn page(report: &Report) -> String {
     let ends = ["no result", "not run", "stopped"].into_iter().find_map(|end| Some((end, summary.strip_prefix(end)?)));
     let _ = match ends {
         Some((end, why)) if report.ending != Ending::Done => writeln!(out, "**{end}**{why}\n"),
+        // A sweep has nothing that it could be judged by.
+        _ if report.ending == Ending::Done && !report.levels.is_empty() => writeln!(out, "**measured**: {summary}\n"),
         _ => writeln!(out, "**{}**: {summary}\n", report.verdict.level.word()),
     };
     for advice in &report.verdict.advice {
@@ -103,6 +106,10 @@ pub fn page(report: &Report) -> String {
 
 fn results(out: &mut String, report: &Report) {
     if report.results.is_empty() {
+        return;
+    }
+    if !report.levels.is_empty() {
+        sweep::figures(out, report);
         return;
     }
     let (matrices, rows) = Matrix::take(&report.results);
@@ -287,6 +294,17 @@ pub fn compare(old: &Report, new: &Report) -> Result<String, String> {
     for (what, before, after) in differences(old, new) {
         let _ = writeln!(out, "- {what}: {before} then, {after} now");
     }
+    // Their figures are of the levels that each found best: other loads, which say nothing of each other.
+    if old.levels.is_empty() && new.levels.is_empty() {
+        figures(&mut out, old, new);
+    } else {
+        apart::levels(&mut out, old, new);
+    }
+    Ok(out)
+}
+
+/// The figures of two reports beside each other.
+fn figures(out: &mut String, old: &Report, new: &Report) {
     out.push_str("\n| figure | then | now | now, % of then | |\n| --- | ---: | ---: | ---: | --- |\n");
     for Judged { figure, .. } in &new.results {
         let before = old.figure(&figure.id).filter(|before| before.unit == figure.unit);
@@ -318,36 +336,49 @@ pub fn compare(old: &Report, new: &Report) -> Result<String, String> {
             cell(&figure.unit)
         );
     }
-    apart::levels(&mut out, old, new);
-    Ok(out)
 }
 
 /// What else was not the same: reasons to doubt a comparison.
-fn differences<'a>(old: &'a Report, new: &'a Report) -> Vec<(&'a str, String, String)> {
+fn differences<'a>(old: &'a Report, new: &'a Report) -> Vec<(String, String, String)> {
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "not known".to_owned());
-    let inputs = |report: &Report| {
-        let pairs: Vec<_> = report.inputs.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        pairs.join(", ")
-    };
     let bound = |report: &Report| report.bound().unwrap_or("all of it").to_owned();
     let target = |report: &Report| report.target.endpoint.clone().unwrap_or_else(|| report.target.key());
     let product =
         |report: &Report| report.target.gpus.first().map_or_else(|| "host".to_owned(), |gpu| gpu.name.clone());
-    [
+    let first = [
         ("machine", old.host.clone(), new.host.clone()),
         ("target", target(old), target(new)),
         ("product", product(old), product(new)),
-        ("inputs", inputs(old), inputs(new)),
+    ];
+    let last = [
         ("bound to", bound(old), bound(new)),
         ("duty cycle, %", old.duty_pct.to_string(), new.duty_pct.to_string()),
         ("driver", text(&old.environment.driver), text(&new.environment.driver)),
         ("kernel", text(&old.environment.kernel), text(&new.environment.kernel)),
         ("warptop", old.warptop.clone(), new.warptop.clone()),
-    ]
-    .into_iter()
-    .chain(sweep::told(old, new))
-    .filter(|(_, before, after)| before != after)
-    .collect()
+    ];
+    let named = |(what, before, after): (&str, String, String)| (what.to_owned(), before, after);
+    first
+        .into_iter()
+        .map(named)
+        .chain(inputs(old, new))
+        .chain(last.into_iter().chain(sweep::told(old, new)).map(named))
+        .filter(|(_, before, after)| before != after)
+        .collect()
+}
+
+/// Every input of either, by its name.
+fn inputs(old: &Report, new: &Report) -> Vec<(String, String, String)> {
+    let [before, after] = [old, new].map(|report| {
+        report.inputs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect::<BTreeMap<_, _>>()
+    });
+    let names: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    let of = |inputs: &BTreeMap<String, String>, name| match inputs.get(name).map(String::as_str) {
+        None => "not given".to_owned(),
+        Some("") => "empty".to_owned(),
+        Some(value) => value.to_owned(),
+    };
+    names.into_iter().map(|name| (format!("input {name}"), of(&before, name), of(&after, name))).collect()
 }
 
 #[cfg(test)]
@@ -426,6 +457,10 @@ mod tests {
             text.contains("- driver: not known then, 590.1 now") && text.contains("not in the newer one"),
             "{text}"
         );
+        assert!(!text.contains("input "), "what is the same is not listed: {text}");
+        let with = |inputs: &str| Report { inputs: serde_json::from_str(inputs).unwrap(), ..report("a", 4000.0) };
+        let text = compare(&with(r#"{"seed": 1.0, "slo": ""}"#), &with(r#"{"seed": 1.0, "slo": "tpot:20"}"#)).unwrap();
+        assert!(text.contains("- input slo: empty then, tpot:20 now\n") && !text.contains("seed"), "{text}");
         other.probe = "pcie".to_owned();
         assert!(compare(&report("a", 1.0), &other).is_err());
     }

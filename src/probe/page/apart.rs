@@ -39,7 +39,7 @@ pub(super) fn levels(out: &mut String, old: &Report, new: &Report) {
         return;
     }
     let _ = writeln!(out, "- {}\n", counted(rows.iter().map(|(_, row)| row)));
-    head(out, &["load", "figure", "then", "now", "change, % (95 % interval)", "shown"]);
+    head(out, &["load", "figure", "then", "now", "change (95 % interval)", "shown"]);
     for (level, found) in &rows {
         row(out, &cells(level, found));
     }
@@ -89,7 +89,7 @@ fn cells(level: &Level, row: &Row) -> [String; 6] {
     let now = value(row.new).map_or_else(|| number(None), |now| format!("{} {unit}", number(Some(now))));
     let signed = |pct: f64| format!("{pct:+.1}");
     let interval = row.interval_pct.map(|(lo, hi)| format!(" ({} to {})", signed(lo), signed(hi)));
-    let change = row.change_pct.map_or_else(|| number(None), signed);
+    let change = row.change_pct.map_or_else(|| number(None), |pct| format!("{} %", signed(pct)));
     let shown = match &row.verdict {
         Verdict::Better => "better".to_owned(),
         Verdict::Worse => "worse".to_owned(),
@@ -116,6 +116,13 @@ mod tests {
         compare(&sweep("a", old), &sweep("b", new)).unwrap()
     }
 
+    /// Figures of a sweep are of the level that it found best, another one each time.
+    #[test]
+    fn figures_of_sweeps_are_not_held_against_each_other() {
+        let text = text(vec![level(16)], vec![level(16)]);
+        assert!(!text.contains("% of then") && !text.contains("Triad") && !text.contains("same within"), "{text}");
+    }
+
     #[test]
     fn reports_without_levels_are_compared_as_before() {
         assert!(!text(Vec::new(), Vec::new()).contains("Levels"));
@@ -128,17 +135,17 @@ mod tests {
         new.e2e_s = latency(0.9, 500);
         let text = text(vec![level(16)], vec![new]);
         for words in [
-            "| 16 users | TTFT P50 | 60.00 | 30.00 ms | -50.0 (-52.4 to -47.4) | better |\n",
-            "| 16 users | E2E P99 | 1390 | 1800 ms | +29.5 (",
+            "| 16 users | TTFT P50 | 60.00 | 30.00 ms | -50.0 % (-52.4 to -47.4) | better |\n",
+            "| 16 users | E2E P99 | 1390 | 1800 ms | +29.5 % (",
             ") | worse |\n",
-            "| 16 users | TPOT P50 | 5.000 | 5.000 ms | +0.0 (-4.9 to +5.1) | no difference shown |\n",
+            "| 16 users | TPOT P50 | 5.000 | 5.000 ms | +0.0 % (-4.9 to +5.1) | no difference shown |\n",
             "- 3 better, 3 worse, ",
             "there may be a difference\n",
         ] {
             assert!(text.contains(words), "no '{words}' in:\n{text}");
         }
         let itl = text.lines().find(|line| line.contains("| ITL P50 |")).unwrap();
-        assert!(itl.contains("| 5.000 | 5.000 ms | +0.0 | not comparable |"), "{itl}");
+        assert!(itl.contains("| 5.000 | 5.000 ms | +0.0 % | not comparable |"), "{itl}");
         assert!(text.contains("so there is no interval: ITL P50 of 16 users, ITL P95 of 16 users"), "{text}");
         for line in text.lines().filter(|line| line.starts_with('|')) {
             assert!(line.chars().count() <= 120, "{line}");
@@ -150,7 +157,7 @@ mod tests {
         let mut few = level(16);
         few.ttft_s = latency(0.03, 100);
         let text = text(vec![level(16)], vec![few]);
-        assert!(text.contains("| 16 users | TTFT P95 | 90.00 | 45.00 ms | -50.0 ("), "{text}");
+        assert!(text.contains("| 16 users | TTFT P95 | 90.00 | 45.00 ms | -50.0 % ("), "{text}");
         assert!(text.contains("| 16 users | TTFT P99 | 120.0 | – | – | not comparable |\n"), "{text}");
         assert!(
             text.contains("- not comparable, too few requests for this quantile: TTFT P99 of 16 users\n"),
@@ -174,7 +181,7 @@ mod tests {
     fn a_level_that_is_no_measurement_shows_nothing() {
         let failed = Level { state: State::Failing, ttft_s: latency(0.001, 500), ..level(4) };
         let text = text(vec![level(4)], vec![failed]);
-        assert!(text.contains("| 4 users | TTFT P50 | 30.00 | 1.000 ms | -96.7 | not comparable |\n"), "{text}");
+        assert!(text.contains("| 4 users | TTFT P50 | 30.00 | 1.000 ms | -96.7 % | not comparable |\n"), "{text}");
         assert!(text.contains("- 0 better, 0 worse, 0 with no difference shown, "), "{text}");
         // What neither measured is left out; what one lacks is a dash.
         let none = Level { tpot_s: Latency::default(), ..level(4) };

@@ -10,10 +10,10 @@ mod heat;
 use std::fmt::Write as _;
 
 use crate::load::Level;
-use crate::load::level::{Goodput, Latency, Load, Quantile, Rate, State};
-use crate::probe::report::Report;
+use crate::load::level::{Goodput, Lag, Latency, Load, Quantile, Rate, State};
+use crate::probe::report::{Judged, Report};
 
-use super::{cell, number, percent};
+use super::{cell, methods, number, percent};
 
 /// Measurements that a P50 needs, and a P99 (load::level).
 const P50_NEEDS: u64 = 6;
@@ -44,6 +44,23 @@ pub(super) fn levels(out: &mut String, report: &Report) {
     notes(out, &levels);
     machine(out, &levels);
     client(out, &levels);
+}
+
+/// The figures of a sweep: there is nothing that they are held against.
+pub(super) fn figures(out: &mut String, report: &Report) {
+    head(out, &["figure", "value", "95 % interval", "n"]);
+    for Judged { figure, .. } in &report.results {
+        let [value, lo, hi] = [figure.value, figure.lo, figure.hi].map(|value| number(Some(value)));
+        let interval = match (figure.lo < figure.value || figure.value < figure.hi, figure.id.as_str()) {
+            (false, _) => number(None),
+            (true, "knee") => format!("levels {lo} and {hi}"),
+            (true, _) => format!("{lo} – {hi}"),
+        };
+        row(out, &[figure.label.clone(), format!("{value} {}", figure.unit), interval, figure.n.to_string()]);
+    }
+    out.push('\n');
+    methods(out, report);
+    out.push('\n');
 }
 
 /// The levels by their load, then in the order they were measured in.
@@ -312,6 +329,15 @@ fn machine(out: &mut String, levels: &[&Level]) {
     out.push('\n');
 }
 
+/// The P99 and the largest; of too few for a P99 the largest of how many.
+fn lag(lag: &Lag) -> [String; 2] {
+    match lag.p99.filter(|_| lag.n >= P99_NEEDS) {
+        Some(p99) => [ms(Some(p99)), ms(lag.max)],
+        None if lag.max.is_some() => [number(None), format!("{} of n {}", ms(lag.max), lag.n)],
+        None => [number(None), number(None)],
+    }
+}
+
 fn client(out: &mut String, levels: &[&Level]) {
     out.push_str("## How the client was checked\n\n");
     head(
@@ -321,16 +347,18 @@ fn client(out: &mut String, levels: &[&Level]) {
     for level in levels {
         let client = &level.client;
         let server = level.server.as_ref().and_then(|server| Some(server.running? + server.waiting?));
+        let [dispatch_p99, dispatch_most] = lag(&client.dispatch_lag);
+        let [loop_p99, loop_most] = lag(&client.loop_lag);
         row(
             out,
             &[
                 name(level),
                 number(client.in_flight),
                 number(server),
-                ms(client.dispatch_lag.p99),
-                ms(client.dispatch_lag.max),
-                ms(client.loop_lag.p99),
-                ms(client.loop_lag.max),
+                dispatch_p99,
+                dispatch_most,
+                loop_p99,
+                loop_most,
                 percent(client.cpu_pct),
             ],
         );

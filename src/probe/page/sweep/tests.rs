@@ -23,6 +23,35 @@ fn a_report_without_levels_has_no_part_of_them() {
 }
 
 #[test]
+fn a_sweep_is_measured_and_held_against_nothing() {
+    let mut report = Report { levels: vec![level(16)], ..report("a", 4000.0) };
+    let mut knee = report.results[0].clone();
+    ("knee".clone_into(&mut knee.figure.id), "Knee".clone_into(&mut knee.figure.label));
+    "users".clone_into(&mut knee.figure.unit);
+    (knee.figure.value, knee.figure.lo, knee.figure.hi) = (18.0, 16.0, 24.0);
+    let mut plain = report.results[0].clone();
+    (plain.figure.lo, plain.figure.hi) = (plain.figure.value, plain.figure.value);
+    report.results = vec![knee, plain, report.results.remove(0)];
+    let page = page(&report);
+    let right = "\
+| figure | value | 95 % interval | n |
+| --- | ---: | ---: | ---: |
+| Knee | 18.00 users | levels 16.00 and 24.00 | 3 |
+| Triad | 4000 GB/s | – | 3 |
+| Triad | 4000 GB/s | 3999 – 4001 | 3 |";
+    assert_eq!(part(&page, "| figure |"), right);
+    assert!(page.contains("**measured**: ") && !page.contains("datasheet") && !page.contains("**unknown**"), "{page}");
+}
+
+#[test]
+fn a_lag_of_few_requests_has_no_p99() {
+    let mut few = level(2);
+    (few.client.dispatch_lag.n, few.client.loop_lag) = (72, Lag::default());
+    let page = of(vec![few]);
+    assert!(page.contains("| 2 users | 2.000 | 2.000 | – | 0.600 of n 72 | – | – | 12 % |"), "{page}");
+}
+
+#[test]
 fn tables_stand_in_the_order_of_load() {
     let mut again = level(1);
     again.repeat = 1;
@@ -211,7 +240,7 @@ fn other_endpoints_models_and_terms_are_named_in_a_comparison() {
     let text = compare(&sweep("http://a:8000", "llama"), &sweep("http://bb:8000", "qwen")).unwrap();
     for words in [
         "- target: http://a:8000 then, http://bb:8000 now\n",
-        "- inputs: output 13 then, output 14 now\n",
+        "- input output: 13 then, 14 now\n",
         "- model: llama then, qwen now\n",
     ] {
         assert!(text.contains(words), "no '{words}' in:\n{text}");
