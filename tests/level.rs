@@ -1,11 +1,14 @@
 //! What `derive::level` says of the levels of real runs, against the clients' own clocks: vLLM 0.25.1 on an H200, once with
-//! GPU counters (1 to 256 clients and overload) and once without (2 to 256 clients, long prompts, overload).
+//! GPU counters (1 to 256 clients and overload) and once without (2 to 256 clients, long prompts, overload); and of a sweep of
+//! that server with `--max-num-seqs 32`.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-use std::io::Read;
+use std::io::{Read, Write};
 
+use flate2::Compression;
 use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use warptop::derive::level::attach;
 use warptop::load::Level;
 use warptop::load::level::{Agreement, Latency, Quantile, Rate};
@@ -213,4 +216,43 @@ fn a_full_kv_cache_is_blamed_for_the_queue_before_it() {
     // A queue for another reason, and no GPU that tells which: said as that.
     assert_eq!(of("c128").unwrap().0, "queue");
     assert_eq!(of("c8"), None, "nothing waits and no GPU is read");
+}
+
+/// The sweep with at most 32 requests running; where `cap` is false, with that limit taken out of what was read.
+fn admitting_32(cap: bool) -> Store {
+    let recording: &[u8] = include_bytes!("../assets/recordings/h200-sweep-32-seqs.jsonl.gz");
+    let mut text = String::new();
+    GzDecoder::new(recording).read_to_string(&mut text).unwrap();
+    if !cap {
+        assert!(text.contains("\"requests_cap\":32,"));
+        text = text.replace("\"requests_cap\":32,", "");
+    }
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(text.as_bytes()).unwrap();
+    let store = Store::new(Retention::HOUR);
+    load(&mut Reader::new(std::io::Cursor::new(packed.finish().unwrap())).unwrap(), &store, None).unwrap();
+    store
+}
+
+#[test]
+fn requests_that_are_not_admitted_are_what_clients_wait_for() {
+    for cap in [true, false] {
+        let store = admitting_32(cap);
+        let of = |from_unix_ms, to_unix_ms| {
+            let mut level = Level { from_unix_ms, to_unix_ms, ..Level::default() };
+            attach(&store.read(), 0, &[0], &mut level);
+            let found = level.bottleneck.unwrap();
+            (found.word, found.evidence)
+        };
+        // 32, 48 and 64 users: they come in waves, and while one is taken in, 25 run.
+        let (word, evidence) = of(1_796_051_279_508, 1_796_051_299_508);
+        assert!(word == "power-limited" && !evidence.contains("waited"), "{word}: {evidence}");
+        for (word, evidence) in [of(1_796_051_304_979, 1_796_051_324_989), of(1_796_051_332_240, 1_796_051_352_660)] {
+            assert_eq!(word, "admission limit", "{evidence}");
+            let says = if cap { "the batch of at most 32" } else { "never more than 32 ran" };
+            assert!(evidence.contains(says) && evidence.contains("KV cache at most 2"), "{evidence}");
+            assert!(evidence.contains(": GPU 0: ") && evidence.contains("power cap 7"), "{evidence}");
+            assert!(!evidence.contains("room in"), "{evidence}");
+        }
+    }
 }

@@ -6,10 +6,14 @@
 //! measured or drawn. Invariant: nothing is named without its figures; where none of it was read, nothing is named.
 //!
 //! A queue alone names no limit: prompts also wait for their turn in the token budget of a step (the H200 with 64 clients:
-//! 5 wait while 55 of 256 run and a quarter of the KV cache is used). So the limits are looked at second by second, while
+//! 5 wait while 55 of 256 run and a quarter of the KV cache is used). So the limits are looked at moment by moment, while
 //! somebody waits: the KV cache is full when one more request like those that run would bring it to [`KV_FULL`], or when
-//! requests were preempted; the batch is full when as many run as the engine admits, or, where that is not known, as ever ran in
-//! the level.
+//! requests were preempted; the batch is full when as many run as the engine admits. Where that is not known, as many as ever
+//! ran stand for it, if the KV cache is known to have room and somebody waits most of the time. A server that is loaded in
+//! waves is below its limit while it takes the next wave in, so a batch that is full for a quarter of the queue's time counts.
+//!
+//! The queue is what clients wait for, the wall what the running requests are held by: from [`WEIGHS`] of all requests on
+//! the queue has the word, and the wall follows in the evidence; of a shorter queue it is the other way round.
 
 use crate::load::Level;
 use crate::load::level::{Bottleneck, State};
@@ -17,7 +21,6 @@ use crate::model::{Metric, Subject};
 use crate::store::{Bin, Data, Window};
 
 use super::exposed;
-use super::level::seconds;
 use super::wall::{Evidence, Wall};
 
 /// From this mean on requests wait in earnest.
@@ -26,8 +29,14 @@ const WAITING: f64 = 0.5;
 const KV_FULL: f64 = 95.0;
 /// Share of the limit from which on a batch counts as full.
 const BATCH_FULL: f64 = 0.98;
-/// Share of the time with a queue for which a limit has to be reached to be its reason.
+/// Share of the time with a queue for which the KV cache has to be full to be its reason.
 const MOST: f64 = 0.5;
+/// The same of the batch.
+const OFTEN: f64 = 0.25;
+/// Requests that wait, as a share of all, from which on they are what counts.
+const WEIGHS: f64 = 0.2;
+/// How finely a level is looked at, ms: a quarter of how often an engine is read, so that few pieces hold two readings.
+const PIECE_MS: u64 = 250;
 /// Share of measured requests from which on those that failed are what counts.
 const ERRORS: f64 = 0.01;
 
@@ -41,15 +50,20 @@ pub(super) fn find(data: &Data, engine: u8, window: Window, level: &Level) -> Op
         return Some(named("errors", evidence));
     }
     let queue = Queue::over(data, engine, window, level);
-    if let Some((word, why)) = queue.as_ref().and_then(Queue::limit) {
-        return Some(named(word, format!("{}: {why}", queue.map(|queue| queue.words).unwrap_or_default())));
+    let wall = walls(data, engine, window, level);
+    let Some(queue) = queue else { return wall.map(|(wall, evidence)| named(wall.word(), evidence)) };
+    if let Some(why) = queue.kv_limit() {
+        return Some(named("KV cache full", format!("{}: {why}", queue.words)));
     }
-    let besides = queue.map(|queue| queue.words);
-    let Some((wall, evidence)) = walls(data, engine, window, level) else {
-        return besides.map(|words| named("queue", format!("{words}; neither KV cache nor batch is known to be full")));
+    let (word, said) = match queue.batch_limit() {
+        Some(why) => ("admission limit", format!("{}: {why}", queue.words)),
+        None => ("queue", format!("{}{}", queue.words, queue.room())),
     };
-    let besides = besides.map_or_else(String::new, |words| format!("; {words}, with room in batch and KV cache"));
-    Some(named(wall.word(), evidence + &besides))
+    Some(match wall {
+        Some((wall, evidence)) if queue.weighs(word) => named(word, format!("{said}; {}: {evidence}", wall.word())),
+        Some((wall, evidence)) => named(wall.word(), format!("{evidence}; {said}")),
+        None => named(word, said),
+    })
 }
 
 /// What became of the requests, where too many failed.
@@ -71,12 +85,18 @@ fn errors(level: &Level) -> Option<String> {
 struct Queue {
     /// Who waited, and who ran.
     words: String,
+    /// Those that waited as a share of all; `None`: who ran is not known.
+    share: Option<f64>,
+    /// Whether somebody waited most of the time.
+    lasts: bool,
     /// Share of the time with a queue in which one more request did not fit into the KV cache; `None`: not known.
     kv_full: Option<f64>,
-    /// The same of a full batch.
+    /// The same of as many running as may, or, where that is not known, as ever did.
     batch_full: Option<f64>,
-    /// Most requests that may run, where known; and the most that did.
-    cap: (Option<f64>, Option<f64>),
+    /// Most requests that may run, where known.
+    cap: Option<f64>,
+    /// Most that did.
+    most_running: Option<f64>,
     most_kv_pct: Option<f64>,
     preemptions: Option<f64>,
 }
@@ -89,59 +109,104 @@ impl Queue {
         let running = data.series(Subject::Engine(engine), Metric::RequestsRunning);
         let most_running = running.and_then(|series| series.extremes(window)).map(|(_, most)| most);
         let cap = exposed::level(data, engine, Metric::RequestsCap, window.end).value();
-        let seconds = Seconds::over(data, engine, window);
+        let pieces = Pieces::over(data, engine, window);
         let among = |running: Option<f64>| running.map_or_else(String::new, |n| format!(" while {n:.1} ran"));
         let most = server.most_waiting.map_or_else(String::new, |most| format!(" (most {most:.0})"));
+        // Readings are taken while requests come and go: one less is as good as the most that were ever seen.
+        let full = cap.map(|cap| cap * BATCH_FULL).or(most_running.map(|most| most - 1.0));
         Some(Self {
             words: format!("{waiting:.1} requests waited on average{most}{}", among(server.running)),
-            kv_full: seconds.share(|running, kv| Some(kv? * (1.0 + 1.0 / running?.max(1.0)) >= KV_FULL)),
-            batch_full: cap
-                .or(most_running)
-                .and_then(|cap| seconds.share(|running, _| Some(running? >= cap * BATCH_FULL))),
-            cap: (cap, most_running),
+            share: server.running.map(|running| waiting / (waiting + running)),
+            lasts: pieces.queued() > MOST,
+            kv_full: pieces.share(|running, kv| Some(kv? * (1.0 + 1.0 / running?.max(1.0)) >= KV_FULL)),
+            batch_full: full.and_then(|full| pieces.share(|running, _| Some(running? >= full))),
+            cap,
+            most_running,
             most_kv_pct: server.most_kv_used_pct,
             preemptions: server.preemptions.filter(|n| *n > 0.0),
         })
     }
 
-    /// Which limit it stands before, and what says so.
-    fn limit(&self) -> Option<(&'static str, String)> {
-        let kv = self.most_kv_pct.map_or_else(String::new, |pct| format!("KV cache at most {pct:.0} % used, "));
-        let kv_full = self.kv_full.filter(|share| *share >= MOST);
-        if self.preemptions.is_some() || kv_full.is_some() {
-            let room =
-                kv_full.map(|share| format!("no room for one more in {:.0} % of the time with a queue", share * 100.0));
-            let lost = self.preemptions.map(|n| format!("{n:.0} preemptions"));
-            let both: Vec<_> = lost.into_iter().chain(room).collect();
-            return Some(("KV cache full", format!("{kv}{} (server)", both.join(", "))));
+    /// Whether the queue has the word, and not the wall.
+    fn weighs(&self, word: &str) -> bool {
+        self.share.is_some_and(|share| share >= WEIGHS) && (self.lasts || word != "queue")
+    }
+
+    /// How much of the KV cache was used, where that is known.
+    fn kv(&self) -> String {
+        self.most_kv_pct.map_or_else(String::new, |pct| format!("KV cache at most {pct:.0} % used, "))
+    }
+
+    /// What says that it stands before a full KV cache.
+    fn kv_limit(&self) -> Option<String> {
+        let full = self.kv_full.filter(|share| *share >= MOST);
+        if self.preemptions.is_none() && full.is_none() {
+            return None;
         }
-        let share = self.batch_full.filter(|share| *share >= MOST)? * 100.0;
-        let full = match self.cap {
-            (Some(cap), _) => format!("the batch of at most {cap:.0} (max_num_seqs / slots) was full"),
-            (None, most) => format!("never more than {:.0} ran (the limit itself is not read), as many", most?),
-        };
-        Some(("admission limit", format!("{kv}{full} in {share:.0} % of the time with a queue (server)")))
+        let room = full.map(|share| format!("no room for one more in {:.0} % of the time with a queue", share * 100.0));
+        let lost = self.preemptions.map(|n| format!("{n:.0} preemptions"));
+        let both: Vec<_> = lost.into_iter().chain(room).collect();
+        Some(format!("{}{} (server)", self.kv(), both.join(", ")))
+    }
+
+    /// What says that it stands before a full batch.
+    fn batch_limit(&self) -> Option<String> {
+        let share = self.batch_full.filter(|share| *share >= OFTEN)? * 100.0;
+        let often = format!("in {share:.0} % of the time with a queue (server)");
+        if let Some(cap) = self.cap {
+            return Some(format!("{}the batch of at most {cap:.0} (max_num_seqs / slots) was full {often}", self.kv()));
+        }
+        let most = self.most_running.filter(|_| self.lasts && self.has_kv_room())?;
+        let admits = "so the server seems to admit no more (vLLM: --max-num-seqs, llama.cpp: slots)";
+        Some(format!("{}never more than {most:.0} ran, and about as many {often}: {admits}", self.kv()))
+    }
+
+    fn has_kv_room(&self) -> bool {
+        self.most_kv_pct.is_some_and(|pct| pct < KV_FULL)
+    }
+
+    /// What is known to have had room.
+    fn room(&self) -> String {
+        let batch = self.cap.zip(self.most_running).is_some_and(|(cap, most)| most < cap * BATCH_FULL);
+        match (batch, self.has_kv_room()) {
+            (true, true) => ", with room in batch and KV cache".to_owned(),
+            (true, false) => ", with room in the batch".to_owned(),
+            (false, true) => ", with room in the KV cache".to_owned(),
+            (false, false) => ", and neither KV cache nor batch is known to be full".to_owned(),
+        }
     }
 }
 
-/// The engine's gauges second by second.
-struct Seconds {
+/// The engine's gauges piece by piece.
+struct Pieces {
     waiting: Vec<Bin>,
     running: Vec<Bin>,
     kv: Vec<Bin>,
 }
 
-impl Seconds {
+impl Pieces {
     fn over(data: &Data, engine: u8, window: Window) -> Self {
-        let of = |metric| seconds(data, engine, metric, window);
+        let of = |metric| {
+            // As many as a quarter of a day has: what is longer has longer pieces.
+            let mut bins = vec![Bin::default(); window.ms().div_ceil(PIECE_MS).min(86_400) as usize];
+            data.fill(Subject::Engine(engine), metric, window, &mut bins);
+            bins
+        };
         Self { waiting: of(Metric::RequestsWaiting), running: of(Metric::RequestsRunning), kv: of(Metric::KvUsage) }
     }
 
-    /// Share of the seconds with a queue in which `full` holds for (running, KV use); `None` where that is never known.
+    /// Share of the time in which somebody waited.
+    fn queued(&self) -> f64 {
+        let known: Vec<_> = self.waiting.iter().filter_map(Bin::mean).collect();
+        let queued = known.iter().filter(|waiting| f64::from(**waiting) > WAITING).count();
+        queued as f64 / known.len().max(1) as f64
+    }
+
+    /// Share of the time with a queue in which `full` holds for (running, KV use); `None` where that is never known.
     fn share(&self, full: impl Fn(Option<f64>, Option<f64>) -> Option<bool>) -> Option<f64> {
         let mean = |bin: &Bin| bin.mean().map(f64::from);
-        let seconds = self.waiting.iter().zip(&self.running).zip(&self.kv);
-        let queued = seconds.filter(|((waiting, _), _)| mean(waiting).is_some_and(|n| n > WAITING));
+        let pieces = self.waiting.iter().zip(&self.running).zip(&self.kv);
+        let queued = pieces.filter(|((waiting, _), _)| mean(waiting).is_some_and(|n| n > WAITING));
         let known: Vec<_> = queued.filter_map(|((_, running), kv)| full(mean(running), mean(kv))).collect();
         (!known.is_empty()).then(|| known.iter().filter(|full| **full).count() as f64 / known.len() as f64)
     }

@@ -22,7 +22,6 @@ use crate::store::{Data, Window};
 use super::exposed::{or, rate};
 use super::throttle::Throttled;
 use super::{bottleneck, kv};
-pub(super) use agreement::seconds;
 
 /// Fills in the level's server, GPUs and bottleneck from what was read in its measured time. `engine` is the one that was
 /// loaded, `gpus` those that it may use; none where it is on another host.

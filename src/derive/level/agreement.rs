@@ -101,7 +101,7 @@ fn in_flight(data: &Data, engine: u8, window: Window, level: &Level) -> Option<A
 }
 
 /// A gauge of the engine second by second.
-pub(in crate::derive) fn seconds(data: &Data, engine: u8, metric: Metric, window: Window) -> Vec<Bin> {
+fn seconds(data: &Data, engine: u8, metric: Metric, window: Window) -> Vec<Bin> {
     // As many as a day has: no sweep takes longer.
     let mut bins = vec![Bin::default(); window.ms().div_ceil(STEP_MS).min(86_400) as usize];
     data.fill(Subject::Engine(engine), metric, window, &mut bins);

@@ -129,7 +129,8 @@ fn the_client_is_asked_first_then_errors_then_the_queue_then_the_wall() {
     let (word, evidence) = named(&store, &[0], all);
     assert_eq!(word, "admission limit");
     let words = "9.0 requests waited on average (most 9) while 16.0 ran: KV cache at most 40 % used, \
-                 the batch of at most 16 (max_num_seqs / slots) was full in 100 % of the time with a queue (server)";
+                 the batch of at most 16 (max_num_seqs / slots) was full in 100 % of the time with a queue (server); \
+                 memory-bound: GPU 0: DRAM 62 % of peak, SM 65 % (means of 20 s of GPU counters)";
     assert_eq!(evidence, words);
     let (word, evidence) = named(&self::store(&BUSY, &[&DECODE]), &[0], level());
     assert_eq!(word, "memory-bound");
@@ -150,9 +151,33 @@ fn a_queue_is_blamed_on_what_was_full_only() {
     let (word, evidence) = with(64.0, Some(60.0), &[cap(256.0), (Metric::Preemptions, 2.0)]);
     assert!(word == "KV cache full" && evidence.contains("40 preemptions (server)"), "{evidence}");
     assert_eq!(with(64.0, None, &[cap(256.0)]).0, "queue", "what is not read is not full");
+    let (word, evidence) = with(4.0, Some(12.0), &[]);
+    assert!(
+        word == "admission limit" && evidence.contains("KV cache at most 12 % used, never more than 4 ran"),
+        "{evidence}"
+    );
     let (word, evidence) = with(4.0, None, &[]);
-    assert!(word == "admission limit" && evidence.contains("never more than 4 ran (the limit itself"), "{evidence}");
-    assert!(!evidence.contains("KV") && !evidence.contains("preemptions"), "{evidence}");
+    assert_eq!(word, "queue", "a KV cache that is not read may be what is full");
+    assert!(evidence.ends_with("ran, and neither KV cache nor batch is known to be full"), "{evidence}");
+}
+
+#[test]
+fn room_is_claimed_of_what_was_read_only_and_a_short_queue_comes_after_the_wall() {
+    let with = |waiting: f64, more: &[(Metric, f64)]| {
+        let metrics = [&[(Metric::RequestsRunning, 30.0), (Metric::RequestsWaiting, waiting)], more].concat();
+        named(&store(&metrics, &[&DECODE]), &[0], level())
+    };
+    let (kv, cap) = ((Metric::KvUsage, 20.0), |cap| (Metric::RequestsCap, cap));
+    let (word, evidence) = with(3.0, &[kv, cap(256.0)]);
+    assert!(word == "memory-bound" && evidence.ends_with("30.0 ran, with room in batch and KV cache"), "{evidence}");
+    // Three of 33 wait before a full batch: the wall comes first.
+    let (word, evidence) = with(3.0, &[kv, cap(30.0)]);
+    assert!(word == "memory-bound" && evidence.contains("; 3.0 requests waited"), "{evidence}");
+    assert!(evidence.contains("the batch of at most 30") && !evidence.contains("room"), "{evidence}");
+    let (word, evidence) = with(9.0, &[kv, cap(256.0)]);
+    assert!(word == "queue" && evidence.contains("with room in batch and KV cache; memory-bound: GPU 0"), "{evidence}");
+    let (word, evidence) = with(9.0, &[kv]);
+    assert!(word == "admission limit" && !evidence.contains("room in"), "{evidence}");
 }
 
 #[test]
