@@ -15,7 +15,8 @@
 //! | requests ended | the rates are within 3 %, or what a second of the window and the requests in flight make of it: those of a closed loop end in waves |
 //! | output tokens | the rates are within 3 %, or what a second of the window makes of it |
 //!
-//! A high quantile is the highest that n allows on both sides. Invariant: no row where a side is missing.
+//! A high quantile is the highest that n allows on both sides. Invariant: no row where a side is missing, or where the server's
+//! counters hold requests that are none of the level's.
 
 use crate::derive::exposed::rate;
 use crate::derive::quantile::{self, quantile};
@@ -45,9 +46,17 @@ pub(super) fn rows(data: &Data, engine: u8, window: Window, level: &Level) -> Ve
     if level.state != State::OverSaturated {
         latencies(data, engine, window, level, &mut out);
     }
-    out.extend(requests_ended(data, engine, window, level));
-    out.extend(output_tokens(data, engine, window, level));
+    if !follows_trials(level) {
+        out.extend(requests_ended(data, engine, window, level));
+        out.extend(output_tokens(data, engine, window, level));
+    }
     out
+}
+
+/// Whether the server's counters, which are known at readings only, hold trial requests as well: those that come right
+/// before the first level, where it is measured without a warm-up. They are none of the client's figures.
+const fn follows_trials(level: &Level) -> bool {
+    level.place == 0 && level.from_unix_ms < level.started_unix_ms + 2 * STEP_MS
 }
 
 fn latencies(data: &Data, engine: u8, window: Window, level: &Level, out: &mut Vec<Agreement>) {

@@ -215,3 +215,15 @@ fn a_row_needs_both_sides() {
     let counted = [BUSY[0], BUSY[1], (Metric::GenerationTokens, 1300.0)];
     assert_eq!(whats(measured, &counted), [("in flight, mean".to_owned(), false), ("output tokens".to_owned(), false)]);
 }
+
+#[test]
+fn counters_that_hold_trial_requests_are_not_compared() {
+    let rows = |place, warmup_ms| {
+        let mut level = Level { place, started_unix_ms: FROM - warmup_ms, ..level() };
+        level.output_tokens_per_s = Some(Rate { value: 1000.0, ..Rate::default() });
+        level.requests_per_s = Some(Rate { value: 8.0, ..Rate::default() });
+        let counted = [(Metric::GenerationTokens, 1000.0), (Metric::RequestsFinished, 8.0)];
+        attached(&store(&counted, &[]), &[], level).server.unwrap_or_default().agreement.len()
+    };
+    assert_eq!([rows(0, 0), rows(0, 1_999), rows(0, 2_000), rows(1, 0)], [0, 0, 2, 2]);
+}
