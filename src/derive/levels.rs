@@ -8,7 +8,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::load::buckets::edges;
-use crate::load::level::{Knee, Latency, Level, Load, Quantile, Silicon, Slice};
+pub use crate::load::level::High;
+use crate::load::level::{Knee, Latency, Level, Load, Silicon, Slice};
 use crate::model::{Metric, Time};
 use crate::store::Interval;
 
@@ -43,28 +44,9 @@ fn counts(slice: &Slice, chosen: Metric) -> &[(u16, u32)] {
     }
 }
 
-/// The highest quantile that a latency's measurements allow.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum High {
-    /// Enough for a P99.
-    P99(Quantile),
-    /// Enough for a P95, not for a P99.
-    P95(Quantile),
-    /// Too few for either: this many.
-    Few(u64),
-    /// Nothing was measured.
-    Nothing,
-}
-
 /// The highest quantile that this latency's measurements allow.
 pub fn high(latency: &Latency) -> High {
-    let allowed = |quantile: Option<Quantile>| quantile.filter(|q| q.enough);
-    match (allowed(latency.p99), allowed(latency.p95), latency.n) {
-        (Some(p99), ..) => High::P99(p99),
-        (None, Some(p95), _) => High::P95(p95),
-        (None, None, 0) => High::Nothing,
-        (None, None, n) => High::Few(n),
-    }
+    latency.high()
 }
 
 /// The GPU that was busiest, of several the one with the lowest index: on a host with more GPUs than the engine uses
@@ -76,8 +58,7 @@ pub fn busiest(level: &Level) -> Option<&Silicon> {
 
 /// The mean SM clock as a share of the highest, %.
 pub fn clock_pct(gpu: &Silicon) -> Option<f64> {
-    let most = gpu.sm_clock_max_mhz.filter(|most| *most > 0.0)?;
-    Some(gpu.sm_clock_mhz? / most * 100.0)
+    gpu.clock_pct()
 }
 
 /// Whether anything held the clocks of a GPU down.
@@ -86,12 +67,8 @@ pub fn is_throttled(gpu: &Silicon) -> bool {
 }
 
 /// The load as a number: users or requests per second.
-pub fn amount(load: Load) -> Option<f64> {
-    match load {
-        Load::Users(users) => Some(f64::from(users)),
-        Load::RequestsPerS(rate) => Some(rate),
-        Load::Trace => None,
-    }
+pub const fn amount(load: Load) -> Option<f64> {
+    load.amount()
 }
 
 /// Whether the knee lies between two levels that were measured one after the other.
@@ -225,16 +202,6 @@ mod tests {
     }
 
     #[test]
-    fn a_p95_is_never_given_for_a_p99() {
-        let quantile = |value, enough| Some(Quantile { value, lo: None, hi: None, enough });
-        let latency = |n, p95, p99| Latency { n, p95, p99, ..Latency::default() };
-        assert!(matches!(high(&latency(400, quantile(1.0, true), quantile(2.0, true))), High::P99(q) if q.value > 1.5));
-        assert!(matches!(high(&latency(80, quantile(1.0, true), quantile(2.0, false))), High::P95(q) if q.value < 1.5));
-        assert_eq!(high(&latency(9, quantile(1.0, false), None)), High::Few(9));
-        assert_eq!(high(&Latency::default()), High::Nothing);
-    }
-
-    #[test]
     fn every_level_weighs_the_same_in_its_column() {
         let levels = [
             level(Load::Users(1), vec![slice(0, 10, &[(0.1, 4)]), slice(10, 20, &[(0.1, 4)])]),
@@ -298,7 +265,5 @@ mod tests {
         assert_eq!(busiest(&level).map(|gpu| gpu.index), Some(2));
         level.gpus.truncate(1);
         assert_eq!(busiest(&level).map(|gpu| gpu.index), Some(0), "none was read");
-        let clock = Silicon { sm_clock_mhz: Some(990.0), sm_clock_max_mhz: Some(1980.0), ..Silicon::default() };
-        assert_eq!((clock_pct(&clock), clock_pct(&Silicon::default())), (Some(50.0), None));
     }
 }

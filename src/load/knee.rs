@@ -61,11 +61,7 @@ fn point(level: &Level) -> Option<(f64, f64)> {
     if !level.state.is_over() || level.state == State::Failing {
         return None;
     }
-    let load = match level.load {
-        Load::Users(users) => f64::from(users),
-        Load::RequestsPerS(rate) => rate,
-        Load::Trace => return None,
-    };
+    let load = level.load.amount()?;
     let rate = level.output_tokens_per_s?.value;
     (load > 0.0 && rate > 0.0).then_some((load, rate))
 }

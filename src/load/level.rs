@@ -382,5 +382,8 @@ pub struct Knee {
     pub words: String,
 }
 
+mod words;
+pub use words::High;
+
 #[cfg(test)]
 pub(crate) mod fixture;

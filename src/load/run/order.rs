@@ -65,10 +65,5 @@ pub(super) fn seconds(plan: &Plan, load: Load, took_s: Option<f64>) -> Option<f6
 
 /// A load in words.
 pub(super) fn words(load: Load) -> String {
-    match load {
-        Load::Users(1) => "1 user".to_owned(),
-        Load::Users(users) => format!("{users} users"),
-        Load::RequestsPerS(rate) => format!("{rate} requests/s"),
-        Load::Trace => "trace".to_owned(),
-    }
+    load.to_string()
 }

@@ -172,8 +172,8 @@ mod tests {
         let text = text(vec![again(4, 0.5), level(4), level(64)], vec![level(4), again(4, 0.25), open]);
         assert!(text.contains("| 4 users | TTFT P50 | 30.00 | 30.00 ms | +0.0"), "{text}");
         assert!(text.contains("| 4 users #2 | TTFT P50 | 500.0 | 250.0 ms | -50.0"), "{text}");
-        assert!(text.contains("- not in the newer one: 64 users\n- not in the older one: 16 req/s\n"), "{text}");
-        assert!(!text.contains("| 64 users |") && !text.contains("| 16 req/s |"), "{text}");
+        assert!(text.contains("- not in the newer one: 64 users\n- not in the older one: 16 requests/s\n"), "{text}");
+        assert!(!text.contains("| 64 users |") && !text.contains("| 16 requests/s |"), "{text}");
         assert!(self::text(vec![level(4)], Vec::new()).contains("- no level is in both\n"));
     }
 

@@ -10,7 +10,7 @@ mod heat;
 use std::fmt::Write as _;
 
 use crate::load::Level;
-use crate::load::level::{Goodput, Lag, Latency, Load, Quantile, Rate, State};
+use crate::load::level::{Goodput, High, Lag, Latency, Quantile, Rate, State};
 use crate::probe::report::{Judged, Report};
 
 use super::{cell, methods, number, percent};
@@ -66,28 +66,15 @@ pub(super) fn figures(out: &mut String, report: &Report) {
 /// The levels by their load, then in the order they were measured in.
 pub(super) fn sorted(levels: &[Level]) -> Vec<&Level> {
     let mut levels: Vec<_> = levels.iter().collect();
-    levels.sort_by(|a, b| size(a.load).total_cmp(&size(b.load)).then(a.repeat.cmp(&b.repeat)));
+    let amount = |level: &Level| level.load.amount().unwrap_or(0.0);
+    levels.sort_by(|a, b| amount(a).total_cmp(&amount(b)).then(a.repeat.cmp(&b.repeat)));
     levels
 }
 
-/// How much a load is, for their order.
-const fn size(load: Load) -> f64 {
-    match load {
-        Load::Users(users) => users as f64,
-        Load::RequestsPerS(rate) => rate,
-        Load::Trace => 0.0,
-    }
-}
-
-/// The load in words: "1 user", "2.5 req/s", "trace"; from the second repetition on with its number.
+/// The load in words, from the second repetition on with its number.
 pub(super) fn name(level: &Level) -> String {
-    let load = match level.load {
-        Load::Users(1) => "1 user".to_owned(),
-        Load::Users(users) => format!("{users} users"),
-        Load::RequestsPerS(rate) => format!("{} req/s", (rate * 1000.0).round() / 1000.0),
-        Load::Trace => "trace".to_owned(),
-    };
-    if level.repeat == 0 { load } else { format!("{load} #{}", level.repeat + 1) }
+    let load = level.load;
+    if level.repeat == 0 { load.to_string() } else { format!("{load} #{}", level.repeat + 1) }
 }
 
 /// How it ended, in a word or two.
@@ -141,11 +128,11 @@ fn p50(latency: &Latency) -> String {
 
 /// The P99; where n does not suffice for it the P95, marked; else what is missing.
 fn p99(latency: &Latency) -> String {
-    match (latency.p99, latency.p95) {
-        (Some(p99), _) if p99.enough => quantile(&p99, ""),
-        (_, Some(p95)) if p95.enough => quantile(&p95, "*"),
-        _ if latency.n == 0 => number(None),
-        _ => format!("(P99 needs {P99_NEEDS}, n {})", latency.n),
+    match latency.high() {
+        High::P99(p99) => quantile(&p99, ""),
+        High::P95(p95) => quantile(&p95, "*"),
+        High::Few(n) => format!("(P99 needs {P99_NEEDS}, n {n})"),
+        High::Nothing => number(None),
     }
 }
 
@@ -238,7 +225,7 @@ fn latencies(out: &mut String, levels: &[&Level]) {
         }
         out.push('\n');
     }
-    let starred = |latency: &Latency| p99(latency).contains('*');
+    let starred = |latency: &Latency| matches!(latency.high(), High::P95(_));
     let all = levels.iter().flat_map(|level| {
         let scheduled = [level.scheduled_ttft_s, level.scheduled_e2e_s].into_iter().flatten();
         [level.ttft_s, level.e2e_s, level.itl_s, level.answer_s].into_iter().chain(scheduled)
@@ -303,11 +290,8 @@ fn machine(out: &mut String, levels: &[&Level]) {
     head(out, &["GPUs", "GPU", "SM", "DRAM", "tensor", "SM clock, of maximum", "power, W", "°C at most", "throttled"]);
     for level in levels {
         for gpu in &level.gpus {
-            let clock = gpu.sm_clock_mhz.zip(gpu.sm_clock_max_mhz).filter(|(_, most)| *most > 0.0);
-            let clock = clock.map_or_else(
-                || number(gpu.sm_clock_mhz),
-                |(clock, most)| format!("{} MHz, {:.0} %", number(Some(clock)), clock / most * 100.0),
-            );
+            let share = gpu.clock_pct().map(|share| format!(" MHz, {share:.0} %")).unwrap_or_default();
+            let clock = number(gpu.sm_clock_mhz) + &share;
             let reason = gpu.throttled_by.as_deref().filter(|_| gpu.is_throttled());
             let held = percent(gpu.throttled_ms_per_s.map(|ms| ms / 10.0));
             row(

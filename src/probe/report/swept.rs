@@ -16,27 +16,18 @@ pub(in crate::probe) fn rate(level: &load::Level) -> f64 {
 
 /// What sets the load of a level as a number: users, or requests per second.
 pub(in crate::probe) fn load_value(load: &Load) -> f64 {
-    match load {
-        Load::Users(users) => f64::from(*users),
-        Load::RequestsPerS(rate) => *rate,
-        Load::Trace => 0.0,
-    }
+    load.amount().unwrap_or(0.0)
 }
 
 /// Its unit.
 pub(in crate::probe) const fn load_unit(load: &Load) -> &'static str {
-    match load {
-        Load::Users(_) => "users",
-        Load::RequestsPerS(_) => "requests/s",
-        Load::Trace => "",
-    }
+    load.unit()
 }
 
 /// "at 16 users".
 pub(in crate::probe) fn load_words(load: &Load) -> String {
     match load {
-        Load::Users(1) => "at 1 user".to_owned(),
-        Load::Users(_) | Load::RequestsPerS(_) => format!("at {} {}", load_value(load), load_unit(load)),
+        Load::Users(_) | Load::RequestsPerS(_) => format!("at {load}"),
         Load::Trace => "with the trace".to_owned(),
     }
 }

@@ -71,7 +71,7 @@ fn map(out: &mut String, what: &str, levels: &[&Level], counts: Counts) {
 /// A level's name without words.
 fn short(level: &Level) -> String {
     let name = super::name(level);
-    name.replace(" users", "").replace(" user", "").replace(" req/s", "/s").replace(" #", "#")
+    name.replace(" users", "").replace(" user", "").replace(" requests/s", "/s").replace(" #", "#")
 }
 
 /// What the buckets from `first` to `last` hold: "8.2 – 9.0".

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::load::level::fixture::{latency, level, silicon};
-use crate::load::level::{Agreement, Knee, Requests, Silicon, Slice};
+use crate::load::level::{Agreement, Knee, Load, Requests, Silicon, Slice};
 use crate::probe::page::{compare, page};
 use crate::probe::report::tests::report;
 
@@ -25,8 +25,11 @@ fn a_report_without_levels_has_no_part_of_them() {
 #[test]
 fn a_sweep_is_measured_and_held_against_nothing() {
     let mut report = Report { levels: vec![level(16)], ..report("a", 4000.0) };
+    crate::probe::sweep::ID.clone_into(&mut report.probe);
+    report.verdict.level = crate::probe::report::Level::Unknown;
     let mut knee = report.results[0].clone();
-    ("knee".clone_into(&mut knee.figure.id), "Knee".clone_into(&mut knee.figure.label));
+    "knee".clone_into(&mut knee.figure.id);
+    "Knee".clone_into(&mut knee.figure.label);
     "users".clone_into(&mut knee.figure.unit);
     (knee.figure.value, knee.figure.lo, knee.figure.hi) = (18.0, 16.0, 24.0);
     let mut plain = report.results[0].clone();
@@ -102,10 +105,10 @@ fn what_is_missing_is_a_dash_and_no_claim() {
     let page = of(vec![bare]);
     for words in [
         "These levels show no knee.",
-        "| 2.5 req/s | not measured | 0 | 0 | 0 | – | – | – | – |",
-        "| 2.5 req/s | 0 | – | – | – |",
-        "| 2.5 req/s | – | – | – | – | – | – |",
-        "| 2.5 req/s | – | – | – | – | – | – | – |",
+        "| 2.5 requests/s | not measured | 0 | 0 | 0 | – | – | – | – |",
+        "| 2.5 requests/s | 0 | – | – | – |",
+        "| 2.5 requests/s | – | – | – | – | – | – |",
+        "| 2.5 requests/s | – | – | – | – | – | – | – |",
         "GPUs of the server were not read.",
         "The server's own figures were not read: nothing confirms the client's.",
     ] {
@@ -205,7 +208,10 @@ fn an_open_loop_shows_what_clients_waited_in_all() {
     open.answer_s = latency(0.5, 400);
     let page = of(vec![open]);
     assert!(page.contains("| from the intended start, ms | n | TTFT P50"), "{page}");
-    assert!(page.contains("| 12.5 req/s | 500 | 1000 (980.0–1030) | 2000 (1960–2060) | 3000 (2940–3090) |"), "{page}");
+    assert!(
+        page.contains("| 12.5 requests/s | 500 | 1000 (980.0–1030) | 2000 (1960–2060) | 3000 (2940–3090) |"),
+        "{page}"
+    );
     assert!(page.contains("| to the answer, ms | n | P50 | P99 |"), "{page}");
 }
 

