@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_change_as_small_as_from_run_to_run_shows_no_difference() {
         let level = |value: f64| {
-            let p95 = Quantile { value, lo: Some(value - 0.0001), hi: Some(value + 0.0001), enough: true };
+            let p95 = Quantile { value, lo: Some(value - 0.000_05), hi: Some(value + 0.000_05), enough: true };
             Level { ttft_s: Latency { n: 100, p95: Some(p95), ..Latency::default() }, ..done() }
         };
         let shown = |old, new| named(&compare(&level(old), &level(new)), "TTFT P95").verdict.clone();
