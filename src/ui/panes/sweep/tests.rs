@@ -3,11 +3,14 @@
 
 use std::fmt::Write as _;
 
+use ratatui::style::Modifier;
+
 use super::*;
 use crate::app::View;
 use crate::load::buckets::bucket;
 use crate::load::level::{
-    Agreement, Bottleneck, Client, Goodput, Knee, Lag, Latency, Quantile, Rate, Requests, Server, Silicon, Slice,
+    Agreement, Bottleneck, Client, Goodput, Knee, Lag, Latency, Load, Quantile, Rate, Requests, Server, Silicon, Slice,
+    State,
 };
 use crate::model::{Batch, Edge, Mark, SourceId};
 use crate::probe::PROBES;
