@@ -3,6 +3,7 @@
 //! Pure: events in, effects out, one [`Life`] a probe. It must not know how effects are carried out.
 //! Invariant: at most one probe asks for consent, so that a "yes" has one meaning.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::load;
@@ -136,6 +137,19 @@ impl Row {
     }
 }
 
+/// The time that a run has left, given in s: "75 s", "4 min".
+#[derive(Clone, Copy, Debug)]
+pub struct Left(pub f64);
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            eta if eta >= 120.0 => write!(f, "{:.0} min", eta / 60.0),
+            eta => write!(f, "{eta:.0} s"),
+        }
+    }
+}
+
 /// Every probe.
 #[derive(Clone, Debug)]
 pub struct Board {
@@ -216,8 +230,7 @@ impl Board {
             State::Running(running) if running.ending.is_some() => format!("probe {name} is stopping"),
             State::Running(running) => {
                 let eta = match running.progress.1 {
-                    Some(eta) if eta >= 120.0 => format!(" ({:.0} min left)", eta / 60.0),
-                    Some(eta) => format!(" ({eta:.0} s left)"),
+                    Some(eta) => format!(" ({} left)", Left(eta)),
                     None => String::new(),
                 };
                 // What may be cut off on a small screen comes last.

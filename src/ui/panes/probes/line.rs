@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 
 use crate::derive::ceiling::Ceiling;
 use crate::model::{FactKey, Reading, SourceId, SourceState, Subject, Time};
-use crate::probe::board::{Last, Row as ProbeRow};
+use crate::probe::board::{Last, Left, Row as ProbeRow};
 use crate::probe::life::State;
 use crate::probe::report::{Ending, Level};
 use crate::probe::spec::Lack;
@@ -140,7 +140,7 @@ impl Line {
             row.picture(BAR, |buf, area| meter(buf, area, &theme, Some(done), theme.style(Role::Line)));
             row.gap(1).part(&[(text, format_args!("{:3.0} %", done * 100.0))]);
             if let Some(eta_s) = eta_s {
-                row.gap(1).part(&[(dim, format_args!("{} left", Span((eta_s * 1e3) as u64)))]);
+                row.gap(1).part(&[(dim, format_args!("{} left", Left(eta_s)))]);
             }
             row.gap(1).part(&[(dim, format_args!("{}", self.state))]);
         } else if let Some((age, took)) = self.ran {
