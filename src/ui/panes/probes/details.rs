@@ -10,7 +10,7 @@ use crate::derive::levels::{High, high};
 use crate::load::Level;
 use crate::load::level::{Latency, Quantile, Rate};
 use crate::probe::page::{methods, number, percent, utc};
-use crate::probe::report::{GpuEnvironment, Judged, Report};
+use crate::probe::report::{Ending, GpuEnvironment, Judged, Level as Grade, Report};
 use crate::probe::{Needs, Params, ProbeSpec, Target};
 use crate::ui::panes::latency::words::Compact;
 use crate::ui::panes::sweep::words::{Amount, short};
@@ -69,7 +69,7 @@ impl Details {
 
     fn report(&mut self, report: &Report, columns: u16) {
         let verdict = &report.verdict;
-        self.say(role(verdict.level), columns, format_args!("{}: {}", verdict.level.word(), verdict.summary));
+        self.say(role(verdict.level), columns, format_args!("{}: {}", judged(report), verdict.summary));
         for advice in &verdict.advice {
             self.say(Role::Text, columns, format_args!("- {advice}"));
         }
@@ -102,13 +102,18 @@ impl Details {
         }
         let column = |head: &str, of: &dyn Fn(&Judged) -> Option<String>| Column::of(head, all.iter().map(of));
         let share = |share: Option<f64>| share.map(|_| percent(share));
+        let swept = !report.levels.is_empty();
         let table = [
-            column("median", &|j| Some(format!("{} {}", number(Some(j.figure.value)), j.figure.unit))),
+            column(if swept { "value" } else { "median" }, &|j| {
+                Some(format!("{} {}", number(Some(j.figure.value)), j.figure.unit))
+            }),
             column("of reference", &|j| share(j.pct_of_reference)),
             column("of baseline", &|j| share(j.pct_of_baseline)),
             column("of datasheet", &|j| share(j.pct_of_datasheet)),
-            column("smallest – largest", &|j| {
-                (j.figure.n > 1).then(|| format!("{} – {}", number(Some(j.figure.lo)), number(Some(j.figure.hi))))
+            column(if swept { "95 % interval" } else { "smallest – largest" }, &|j| {
+                // A figure of a sweep without an interval has its value at both ends.
+                let spreads = if swept { j.figure.lo < j.figure.hi } else { j.figure.n > 1 };
+                spreads.then(|| format!("{} – {}", number(Some(j.figure.lo)), number(Some(j.figure.hi))))
             }),
             column("n", &|j| Some(j.figure.n.to_string())),
             column("floor", &|j| j.figure.floor.map(|floor| number(Some(floor)))),
@@ -249,6 +254,12 @@ impl Details {
         let text = text.to_string();
         wrap(&text, columns, |_, line| self.rows.push((role, line.to_owned())));
     }
+}
+
+/// How good it is in a word. A sweep is judged by no reference: a good one is measured, not unknown.
+fn judged(report: &Report) -> &'static str {
+    let measured = report.verdict.level == Grade::Unknown && !report.levels.is_empty();
+    if measured && report.ending == Ending::Done { "measured" } else { report.verdict.level.word() }
 }
 
 /// A column of a table.
