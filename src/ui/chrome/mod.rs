@@ -4,7 +4,7 @@
 
 mod frame;
 mod line;
-mod words;
+pub(super) mod words;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

@@ -6,10 +6,10 @@ use crate::model::{Metric, Reading, SourceState, Why};
 use crate::ui::units::Number;
 
 /// The port of a URL as ":8000", or its end when there is none.
-pub(super) struct Port<'a>(pub(super) &'a str);
+pub(in crate::ui) struct Port<'a>(pub(in crate::ui) &'a str);
 
 impl<'a> Port<'a> {
-    pub(super) fn text(&self) -> &'a str {
+    pub(in crate::ui) fn text(&self) -> &'a str {
         let host = self.0.split("://").last().unwrap_or_default();
         let host = host.split('/').next().unwrap_or_default();
         let local = host.strip_prefix("127.0.0.1").or_else(|| host.strip_prefix("localhost"));

@@ -34,6 +34,7 @@ use crate::ui::widgets::{Axes, swatch};
 use super::latency::words::{Bounded, Compact, Short, definition, name, observations};
 use super::notice::{self, Lack};
 use super::row::Row;
+use super::sweep::words::is_same;
 use words::{Minute, Running, caveat};
 
 /// The pane.
@@ -187,7 +188,9 @@ impl Concurrency {
     fn follow_sweep(&mut self, data: &Data, context: &Context<'_>, columns: u16) -> bool {
         let view = context.view;
         let url = data.fact(Subject::Engine(view.engine), FactKey::Url, view.end);
-        let Some(sweep) = self.sweep.as_ref().filter(|sweep| is_same(&sweep.endpoint, url) && columns > 0) else {
+        let Some(sweep) =
+            self.sweep.as_ref().filter(|sweep| url.is_some_and(|url| is_same(&sweep.endpoint, url)) && columns > 0)
+        else {
             return false;
         };
         // What a client cannot see, such as the queue, stays the engine's.
@@ -246,11 +249,6 @@ impl Concurrency {
             cells.max_by_key(|(.., quantile)| quantile.n)
         })
     }
-}
-
-/// Whether the endpoint of a sweep is the engine at this address.
-fn is_same(endpoint: &str, url: Option<&str>) -> bool {
-    url.is_some_and(|url| url.trim_end_matches('/') == endpoint.trim_end_matches('/'))
 }
 
 /// The map while it is drawn.

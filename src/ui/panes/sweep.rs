@@ -20,7 +20,7 @@ use ratatui::style::Style;
 use crate::derive::latency::LogAxis;
 use crate::derive::levels::{self, Spread};
 use crate::load::Level;
-use crate::model::{Metric, Subject, Time};
+use crate::model::{FactKey, Metric, Subject, Time};
 use crate::probe::board::{self, Board};
 use crate::probe::life::State as Life;
 use crate::store::{Data, Window};
@@ -33,6 +33,7 @@ use super::notice;
 use figures::{FIGURES, shown};
 use picture::Picture;
 use readout::Readout;
+use words::is_planned;
 
 /// The pane.
 pub(super) const SPEC: PaneSpec = PaneSpec {
@@ -172,7 +173,9 @@ impl Pane for Sweep {
             self.nothing(data, view.end);
             return;
         };
-        title::word(&mut self.title, &sweep, self.done, view.latency);
+        let engine = data.fact(Subject::Engine(view.engine), FactKey::Url, view.end);
+        let seen = title::Seen { engine, at: view.end, latency: view.latency, done: self.done };
+        title::word(&mut self.title, &sweep, &seen);
         let last = sweep.levels.len().checked_sub(1);
         let cursor = view.cursor.filter(|_| context.focused);
         self.at = cursor.zip(last).map(|((column, _), last)| usize::from(column).min(last));
@@ -271,7 +274,8 @@ impl Sweep {
         let most = levels.len().saturating_sub(fit);
         self.first = match made.at {
             Some(at) => at.saturating_sub(fit / 2).min(most),
-            None => most,
+            // The newest that has begun is on screen.
+            None => levels.iter().take_while(|level| !is_planned(level)).count().saturating_sub(fit).min(most),
         };
     }
 

@@ -3,13 +3,14 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::derive::levels::{High, busiest, clock_pct, high, is_throttled, latency};
+use crate::derive::levels::{High, busiest, clock_pct, high, latency};
 use crate::load::Level;
+use crate::load::level::Silicon;
 use crate::model::Metric;
 use crate::ui::panes::latency::words::Compact;
 use crate::ui::theme::Role;
 
-use super::words::{is_doubtful, number, short};
+use super::words::{is_doubtful, is_planned, number, short};
 
 /// What a cell says.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,7 +88,7 @@ pub(super) const FIGURES: [Figure; 9] = [
         of(busiest(level).and_then(|gpu| gpu.dram_active_pct), Value::Percent)
     }),
     figure("clock %", Role::Text, 6, |level, _| {
-        let held = level.gpus.iter().any(is_throttled);
+        let held = level.gpus.iter().any(Silicon::is_throttled);
         of(busiest(level).and_then(clock_pct), if held { Value::Throttled } else { Value::Percent })
     }),
     figure("waiting", Role::Text, 7, |level, _| {
@@ -97,6 +98,7 @@ pub(super) const FIGURES: [Figure; 9] = [
         of(level.server.as_ref().and_then(|server| server.kv_used_pct), Value::Percent)
     }),
     figure("limit", Role::Text, 2, |level, _| match (&level.bottleneck, short(level.state)) {
+        _ if is_planned(level) => Value::Missing,
         (_, word) if is_doubtful(level.state) => Value::Warning(word),
         (_, word) if !level.state.is_over() => Value::Word(word),
         (Some(bottleneck), _) => Value::Word(&bottleneck.word),
@@ -166,9 +168,12 @@ mod tests {
         level.gpus.push(crate::load::level::Silicon {
             sm_clock_mhz: Some(1_485.0),
             sm_clock_max_mhz: Some(1_980.0),
+            throttled_ms_per_s: Some(420.0),
             throttled_by: Some("power cap".into()),
             ..Default::default()
         });
         assert_eq!(cells(&level), ["·", "·", "98", "·", "·", "75!", "·", "·", "failing"]);
+        level.gpus[0].throttled_ms_per_s = Some(20.0);
+        assert_eq!(cells(&level)[5], "75", "moments are not marked, here as in the report");
     }
 }

@@ -18,7 +18,7 @@ use crate::ui::theme::{Role, Theme};
 use crate::ui::widgets::{Heatmap, swatch};
 
 use super::figures::{self, FIGURES, p99_of};
-use super::words::{Amount, is_doubtful};
+use super::words::{Amount, is_doubtful, is_planned};
 use super::{Parts, Sweep};
 
 /// The sweep while it is drawn.
@@ -144,9 +144,11 @@ impl Picture<'_> {
     pub(super) fn draw_head(&self, buf: &mut Buffer) {
         for (x, place, level) in self.levels() {
             let span = self.span(self.parts.head, x);
-            let runs = self.sweep.runs && !level.state.is_over();
+            let planned = is_planned(level);
+            let runs = self.sweep.runs && !level.state.is_over() && !planned;
             let doubt = is_doubtful(level.state) || !level.client.limits.is_empty();
             let role = match (runs, doubt) {
+                _ if planned => Role::Dim,
                 (true, _) => Role::Accent,
                 (false, true) => Role::Warn,
                 (false, false) => Role::Text,
@@ -219,7 +221,8 @@ impl Picture<'_> {
         if self.levels().any(|(.., level)| !level.client.limits.is_empty() || is_doubtful(level.state)) {
             row.part(&[(warn, format_args!("!")), (dim, format_args!(" doubtful"))]).gap(2);
         }
-        let mut cells = self.levels().flat_map(|(.., l)| self.figures().map(move |(_, f)| (f.value)(l, self.metric)));
+        let begun = self.levels().filter(|(.., level)| !is_planned(level));
+        let mut cells = begun.flat_map(|(.., l)| self.figures().map(move |(_, f)| (f.value)(l, self.metric)));
         if cells.any(|value| value == figures::Value::Missing) {
             row.part(&[(dim, format_args!("· not known"))]).gap(2);
         }

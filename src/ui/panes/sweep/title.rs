@@ -1,28 +1,68 @@
-//! The answer of a sweep in a sentence: how far it is, where its knee is, or why there is none.
+//! The answer of a sweep in a sentence: of which engine and how old it is, how far, where its knee is, or why there is
+//! none.
 
 use std::fmt::Write;
 
 use crate::derive::levels::{High, amount, high, latency, metric};
 use crate::load::Level;
 use crate::load::level::{Knee, Load, State};
-use crate::model::Metric;
+use crate::model::{Metric, Time};
 use crate::probe::board;
+use crate::ui::chrome::words::Port;
 use crate::ui::panes::latency::words::name;
+use crate::ui::units::Span;
 
-use super::words::{Amount, number, seconds};
+use super::words::{Amount, is_planned, is_same, number, seconds};
 
-/// Words a sweep into `out`; `done` is the share of it that is done, while it runs.
-pub(super) fn word(out: &mut String, sweep: &board::Sweep, done: Option<f64>, chosen: Metric) {
+/// How much younger than the moment shown a sweep may be and still be of that moment, ms: a clock may have been set.
+const LATER_MS: u64 = 2_000;
+
+/// Where a sweep is looked at from.
+pub(super) struct Seen<'a> {
+    /// The address of the chosen engine, if there is one.
+    pub(super) engine: Option<&'a str>,
+    /// The moment.
+    pub(super) at: Time,
+    /// The chosen latency.
+    pub(super) latency: Metric,
+    /// The share of the sweep that is done, while it runs.
+    pub(super) done: Option<f64>,
+}
+
+/// Words a sweep into `out`.
+pub(super) fn word(out: &mut String, sweep: &board::Sweep, seen: &Seen<'_>) {
+    origin(out, sweep, seen);
+    let Seen { done, latency: chosen, .. } = *seen;
     if sweep.runs { running(out, &sweep.levels, done, chosen) } else { over(out, &sweep.levels, sweep.knee.as_ref()) }
+}
+
+/// "of :18261, not the chosen engine, 2 h ago; ": what it is of and how old, where it is not the chosen engine's now.
+fn origin(out: &mut String, sweep: &board::Sweep, seen: &Seen<'_>) {
+    // Writing to a String never fails, here and below.
+    if !seen.engine.is_some_and(|url| is_same(&sweep.endpoint, url)) {
+        let other = if seen.engine.is_some() { ", not the chosen engine" } else { "" };
+        let _ = write!(out, "of {}{other}", Port(&sweep.endpoint));
+    }
+    let last = |level: &Level| level.ended_unix_ms.max(level.to_unix_ms).max(level.started_unix_ms);
+    let ended = sweep.levels.iter().map(last).max().filter(|ended| *ended > 0 && !sweep.runs);
+    if let Some(ended) = ended {
+        let between = if out.is_empty() { "" } else { ", " };
+        let _ = match ended > seen.at.0 + LATER_MS {
+            true => write!(out, "{between}after the moment shown"),
+            false => write!(out, "{between}{} ago", Span(seen.at.since(Time(ended)))),
+        };
+    }
+    if !out.is_empty() {
+        out.push_str("; ");
+    }
 }
 
 /// "8 users, 43 %: P99 TTFT 210 ms so far".
 fn running(out: &mut String, levels: &[Level], done: Option<f64>, chosen: Metric) {
-    let Some(level) = levels.last() else {
+    let Some(level) = levels.iter().rfind(|level| !is_planned(level)) else {
         out.push_str("begins");
         return;
     };
-    // Writing to a String never fails, here and below.
     let _ = write!(out, "{}", Amount(level.load));
     if let Some(done) = done {
         let _ = write!(out, ", {:.0} %", done * 100.0);
@@ -41,7 +81,7 @@ fn running(out: &mut String, levels: &[Level], done: Option<f64>, chosen: Metric
 /// "knee at 18 users (16–32): 5.90k tokens/s, then queue".
 fn over(out: &mut String, levels: &[Level], knee: Option<&Knee>) {
     let of = |state| levels.iter().find(move |level| level.state == state);
-    if levels.is_empty() {
+    if levels.iter().all(is_planned) {
         out.push_str("over before a level was measured");
         return;
     }

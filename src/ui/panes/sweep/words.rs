@@ -2,8 +2,10 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use crate::load::Level;
 use crate::load::level::{Load, Quantile, Rate, State};
 use crate::model::Reading;
+use crate::ui::chrome::words::Port;
 use crate::ui::units::{Number, Seconds};
 
 /// A load: "1 user", "8 users", "4 requests/s", "the trace"; alternate at the head of a column: "8", "4/s", "trace".
@@ -19,6 +21,20 @@ impl Display for Amount {
             (load, false) => load.fmt(f),
         }
     }
+}
+
+/// Whether the endpoint of a sweep is the engine at this address, however this host is called in it.
+pub(in crate::ui::panes) fn is_same(endpoint: &str, url: &str) -> bool {
+    fn parts(url: &str) -> (&str, &str) {
+        let rest = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
+        (Port(rest).text(), rest.find('/').map_or("", |at| &rest[at..]))
+    }
+    parts(endpoint) == parts(url)
+}
+
+/// Whether a level has not begun.
+pub(super) const fn is_planned(level: &Level) -> bool {
+    level.started_unix_ms == 0 && !level.state.is_over()
 }
 
 /// A number with three digits.
@@ -104,6 +120,15 @@ mod tests {
         let all = [Load::Users(1), Load::Users(64), Load::RequestsPerS(4.0), Load::RequestsPerS(0.5), Load::Trace];
         let words = all.map(|load| format!("{} {:#}", Amount(load), Amount(load)));
         assert_eq!(words, ["1 user 1", "64 users 64", "4 requests/s 4/s", "0.5 requests/s 0.50/s", "the trace trace"]);
+    }
+
+    #[test]
+    fn an_engine_is_the_same_however_its_host_is_called() {
+        assert!(is_same("http://localhost:8000/", "http://127.0.0.1:8000"));
+        assert!(is_same("http://127.0.0.1:8000/a", "http://127.0.0.1:8000/a/"));
+        assert!(!is_same("http://127.0.0.1:8000", "http://127.0.0.1:18261"));
+        assert!(!is_same("http://gpu7:8000", "http://127.0.0.1:8000"));
+        assert!(!is_same("http://127.0.0.1:8000/a", "http://127.0.0.1:8000/b"));
     }
 
     #[test]
