@@ -13,13 +13,16 @@ use std::fmt::Write;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::model::Reading;
 use crate::probe::board::{Board, Row as ProbeRow};
-use crate::probe::life::{Ended, State};
-use crate::probe::{Needs, ProbeSpec, listed};
+use crate::probe::life::{Ask, Ended, State};
+use crate::probe::{Cost as ProbeCost, Needs, ProbeSpec, listed};
 use crate::store::Data;
+use crate::ui::chrome::words::Port;
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::{columns, put, put_right, put_wrapped, width, wrap, wrapped_rows};
 use crate::ui::theme::{Role, Theme};
+use crate::ui::units::Number;
 
 use details::Details;
 use line::{Line, Result};
@@ -187,10 +190,12 @@ impl Probes {
 
     /// Whether a question and the keys that answer it have room; where they have not, what to do about that.
     fn ask(&mut self, board: &Board, area: Rect) {
-        let Some((place, ..)) = board.confirming() else { return };
-        let mut widest = width(self.keys);
-        let rows = wrap(&self.text, area.width, |_, line| widest = widest.max(width(line)));
-        self.asks = widest <= area.width && rows < area.height;
+        let Some((place, ask, cost)) = board.confirming() else { return };
+        self.asks = self.fits(area);
+        if !self.asks && shortly(&mut self.text, ask, &cost) {
+            self.keys = "y run it   n leave it";
+            self.asks = self.fits(area);
+        }
         if !self.asks {
             let name = board.rows()[place].probe.spec.name;
             self.text.clear();
@@ -198,6 +203,13 @@ impl Probes {
             let _ = write!(self.text, "Too small here to ask for {name}: enlarge the terminal.");
             self.keys = "n leave it";
         }
+    }
+
+    /// Whether words and keys have room.
+    fn fits(&self, area: Rect) -> bool {
+        let mut widest = width(self.keys);
+        let rows = wrap(&self.text, area.width, |_, line| widest = widest.max(width(line)));
+        widest <= area.width && rows < area.height
     }
 
     /// Divides the pane: words and keys have what they need, then the list, then the report. An open report leaves
@@ -331,6 +343,20 @@ impl Probes {
             None => self.title.push_str("none run here yet: the key before its name asks for one"),
         }
     }
+}
+
+/// "Load :8000? ≤20 min, ≤2.00M tokens; its users wait.": what a run asks of an endpoint in as few words as can be.
+/// False where it is no such run, or one that comes to nothing.
+fn shortly(text: &mut String, ask: &Ask, cost: &ProbeCost) -> bool {
+    let loads = cost.load.as_ref().filter(|load| load.wrong.is_empty());
+    let (Some(load), Some(url)) = (loads, &ask.target.endpoint) else { return false };
+    let forced = if ask.forced { " although it was refused" } else { "" };
+    // Never less than it may be.
+    let (minutes, tokens) = ((cost.seconds / 60.0).ceil(), Number(Reading::new(load.most_tokens as f64)));
+    text.clear();
+    // Writing to a String never fails.
+    let _ = write!(text, "Load {}{forced}? ≤{minutes} min, ≤{tokens} tokens; its users wait.", Port(url));
+    true
 }
 
 fn failed(text: &mut String, row: &ProbeRow, ended: &Ended) {

@@ -371,6 +371,48 @@ fn a_question_about_an_engine_names_it_and_offers_another_where_there_is_one() {
 }
 
 #[test]
+fn where_there_is_little_room_a_sweep_asks_in_fewer_words() {
+    let place = PROBES.iter().position(|probe| probe.spec.needs == Needs::Endpoint).unwrap();
+    let params = Params::of(&PROBES[place].spec);
+    let target = Target { endpoint: Some("http://127.0.0.1:8000".to_owned()), ..Target::default() };
+    let ask = Ask { run: "r".into(), target, params, forced: false, duty: None, agreed: false, most_ms: 60_000 };
+    let asked = |ask: &Ask, (width, height)| {
+        let mut board = Board::default();
+        board.ask(NOW, place, ask.clone());
+        let mut pane = Probes::default();
+        pane.probes(Some(&board));
+        let view = View::new(NOW);
+        let context = Context { view: &view, theme: &Theme::MONO, focused: true };
+        pane.prepare(&Store::new(Retention::HOUR).read(), &context, Rect::new(0, 0, width, height));
+        (pane.asks(), drawn(Some(&board), (width, height), Theme::MONO))
+    };
+    // Inside of 40×10.
+    let (asks, picture) = asked(&ask, (38, 4));
+    assert!(
+        asks && picture.contains("Load :8000? ≤20 min, ≤2.00M tokens;") && picture.contains("y run it"),
+        "{picture}"
+    );
+    assert!(asked(&Ask { forced: true, ..ask.clone() }, (38, 4)).1.contains("although it was refused"));
+    let (asks, picture) = asked(&ask, (38, 2));
+    assert!(!asks && picture.contains("Too small here"), "{picture}");
+    let (asks, picture) = asked(&ask, (118, 8));
+    assert!(asks && picture.contains("It disturbs whoever else uses that server"), "{picture}");
+    let mut nothing = ask.clone();
+    nothing.params.put("levels", crate::probe::Value::Word("nothing".to_owned()));
+    assert!(!asked(&nothing, (38, 4)).1.contains("Load :8000"), "one that comes to nothing says why");
+}
+
+#[test]
+fn the_time_left_is_the_same_in_the_header() {
+    let mut board = board(&running());
+    let progress = Message::Progress { done: 0.5, eta_s: Some(230.0), what: "8 users".to_owned() };
+    board.on(NOW, place(), &Event::Heard("r".into(), progress));
+    let header = board.running().unwrap();
+    assert!(header.contains("4 min left"), "{header}");
+    assert!(drawn(Some(&board), (78, 12), Theme::FULL).contains("4 min left"));
+}
+
+#[test]
 fn a_report_of_a_sweep_shows_its_levels_as_a_table() {
     use crate::load::level::{Bottleneck, Knee, Latency, Load, Quantile, Rate, State};
     let quantile = |value| Some(Quantile { value, lo: None, hi: None, enough: true });
@@ -385,6 +427,11 @@ fn a_report_of_a_sweep_shows_its_levels_as_a_table() {
     let mut report = last();
     report.levels = vec![level(1, 400), level(8, 400), level(64, 30)];
     report.knee = Some(Knee { words: "throughput grows up to 18 users".to_owned(), ..Knee::default() });
+    report.verdict.level = crate::probe::report::Level::Unknown;
+    let point = |figure: &mut crate::probe::report::Judged| {
+        (figure.figure.value, figure.figure.lo, figure.figure.hi) = (36.0, 36.0, 36.0);
+    };
+    report.results.iter_mut().skip(1).for_each(point);
     let mut details = Details::default();
     let table = |details: &mut Details, columns| {
         details.make(&PROBES[place()].spec, Some((&"r".into(), &report)), columns);
@@ -393,4 +440,13 @@ fn a_report_of_a_sweep_shows_its_levels_as_a_table() {
         rows[from..from + 5].join("\n")
     };
     insta::assert_snapshot!("probes-levels", [90, 40].map(|columns| table(&mut details, columns)).join("\n\n"));
+    let rows = |details: &Details| details.rows().iter().map(|(_, row)| row.as_str()).collect::<Vec<_>>().join("\n");
+    let words = rows(&details);
+    assert!(words.starts_with("measured: "), "a good one is not unknown:\n{words}");
+    assert!(words.contains("value") && !words.contains("median"), "{words}");
+    report.ending = Ending::Stopped;
+    details.make(&PROBES[place()].spec, Some((&"stopped".into(), &report)), 90);
+    let words = rows(&details);
+    assert!(words.starts_with("unknown: ") && words.contains("95 % interval"), "{words}");
+    assert!(!words.contains("smallest") && !words.contains("36 – 36"), "{words}");
 }
