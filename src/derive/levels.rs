@@ -61,11 +61,6 @@ pub fn clock_pct(gpu: &Silicon) -> Option<f64> {
     gpu.clock_pct()
 }
 
-/// Whether anything held the clocks of a GPU down.
-pub fn is_throttled(gpu: &Silicon) -> bool {
-    gpu.throttled_by.is_some() || gpu.throttled_ms_per_s.is_some_and(|ms| ms >= 1.0)
-}
-
 /// The load as a number: users or requests per second.
 pub const fn amount(load: Load) -> Option<f64> {
     load.amount()

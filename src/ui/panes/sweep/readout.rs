@@ -3,15 +3,18 @@
 
 use std::fmt::{self, Write};
 
-use crate::derive::levels::{is_throttled, latency};
+use crate::derive::levels::latency;
 use crate::load::Level;
-use crate::load::level::{Latency, Requests, Server, Silicon};
+use crate::load::level::{Agreement, Lag, Latency, Requests, Server, Silicon};
 use crate::model::Metric;
 use crate::ui::panes::latency::words::name;
 use crate::ui::text::wrap;
 use crate::ui::theme::Role;
 
-use super::words::{Amount, Bounded, Spread, number, seconds, state};
+use super::words::{Amount, Bounded, Spread, is_planned, number, seconds, state};
+
+/// Measurements from which on a P99 is one: fewer bound it not from above.
+const LEAST_P99: u64 = 368;
 
 /// The lines, and what they were made for.
 #[derive(Debug, Default)]
@@ -36,6 +39,9 @@ impl Readout {
         self.lines.clear();
         let mut out = Out { lines: &mut self.lines, columns };
         out.head(level, place);
+        if is_planned(level) {
+            return;
+        }
         out.wrong(level);
         out.latency(name(chosen), latency(level, chosen));
         out.rates(level);
@@ -65,8 +71,12 @@ impl Out<'_> {
 
     fn head(&mut self, level: &Level, (place, all): (usize, usize)) {
         let again = if level.repeat > 0 { format!(", repetition {}", level.repeat + 1) } else { String::new() };
-        let (load, how) = (Amount(level.load), state(level.state));
+        let planned = is_planned(level);
+        let (load, how) = (Amount(level.load), if planned { "planned" } else { state(level.state) });
         self.say(Role::Accent, format_args!("{load}, level {} of {all}{again}: {how}", place + 1));
+        if planned {
+            return;
+        }
         let Requests { measured, ok, .. } = level.requests;
         let ms = level.to_unix_ms.saturating_sub(level.from_unix_ms);
         let mut text = format!("{measured} requests measured in {} s: {ok} ok", ms / 1000);
@@ -90,10 +100,10 @@ impl Out<'_> {
     fn agreement(&mut self, level: &Level, agrees: bool) {
         let all = level.server.iter().flat_map(|server| &server.agreement);
         for same in all.filter(|same| same.agrees == agrees) {
-            let (what, unit, client, lo) = (&same.what, &same.unit, number(same.client), number(same.server_lo));
-            let hi = same.server_hi.map_or_else(|| " or more".to_owned(), |hi| format!("–{}", number(hi)));
+            let (what, client, server) = (&same.what, value(same, same.client), bounds(same));
             let (role, agree) = if agrees { (Role::Dim, "yes") } else { (Role::Warn, "NO") };
-            self.say(role, format_args!("agree on {what}: {agree}, client {client}, server {lo}{hi} {unit}"));
+            let unit = if same.unit == "s" { String::new() } else { format!(" {}", same.unit) };
+            self.say(role, format_args!("agree on {what}: {agree}, client {client}, server {server}{unit}"));
         }
     }
 
@@ -187,7 +197,7 @@ impl Out<'_> {
         }
         said.extend(gpu.power_w.map(|power| format!("{power:.0} W")));
         said.extend(gpu.most_temp_c.map(|temp| format!("{temp:.0} °C at most")));
-        if is_throttled(gpu) {
+        if gpu.is_throttled() {
             let by = gpu.throttled_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
             let long = gpu.throttled_ms_per_s.map(|ms| format!(" {ms:.0} ms of each second")).unwrap_or_default();
             said.push(format!("THROTTLED{long}{by}"));
@@ -195,7 +205,7 @@ impl Out<'_> {
         if said.is_empty() {
             said.push("nothing was read".to_owned());
         }
-        let role = if is_throttled(gpu) { Role::Warn } else { Role::Text };
+        let role = if gpu.is_throttled() { Role::Warn } else { Role::Text };
         self.say(role, format_args!("GPU {}: {}", gpu.index, said.join(", ")));
     }
 
@@ -223,17 +233,49 @@ impl Out<'_> {
     fn client(&mut self, level: &Level) {
         let client = &level.client;
         let mut said: Vec<String> = Vec::new();
-        said.extend(client.dispatch_lag.p99.map(|lag| format!("dispatch lag P99 {}", seconds(lag))));
-        said.extend(client.loop_lag.p99.map(|lag| format!("loop lag P99 {}", seconds(lag))));
+        said.extend(lag("dispatch lag", client.dispatch_lag));
+        said.extend(lag("loop lag", client.loop_lag));
         said.extend(client.cpu_pct.map(|cpu| format!("CPU {cpu:.0} % of a core")));
         said.extend(client.in_flight.map(|mean| {
-            let server = level.server.as_ref().and_then(|server| Some(server.running? + server.waiting.unwrap_or(0.0)));
-            let server = server.map(|n| format!(", the server says {}", number(n))).unwrap_or_default();
+            let server = level.server.as_ref().map(at_server).unwrap_or_default();
             format!("in flight {} (most {}){server}", number(mean), client.most_in_flight)
         }));
         if !said.is_empty() {
             self.say(Role::Dim, format_args!("client: {}", said.join(", ")));
         }
+    }
+}
+
+/// A figure of both, as lengths of time are said elsewhere, or the bare number.
+fn value(of: &Agreement, value: f64) -> String {
+    if of.unit == "s" { seconds(value).to_string() } else { number(value).to_string() }
+}
+
+/// "43.2 ms–61.0 ms", "3.11", "18 or more": what the server's figure is.
+fn bounds(of: &Agreement) -> String {
+    let lo = value(of, of.server_lo);
+    match of.server_hi.map(|hi| value(of, hi)) {
+        Some(hi) if hi == lo => lo,
+        Some(hi) => format!("{lo}–{hi}"),
+        None => format!("{lo} or more"),
+    }
+}
+
+/// How late the client was: a P99 only of so many measurements that it is one, else the largest.
+fn lag(name: &str, lag: Lag) -> Option<String> {
+    match lag.p99.filter(|_| lag.n >= LEAST_P99) {
+        Some(p99) => Some(format!("{name} P99 {}", seconds(p99))),
+        None => lag.max.map(|max| format!("{name} at most {} of {}", seconds(max), lag.n)),
+    }
+}
+
+/// ", the server says 18": running and waiting together where both are known, else what is.
+fn at_server(server: &Server) -> String {
+    match (server.running, server.waiting) {
+        (Some(running), Some(waiting)) => format!(", the server says {}", number(running + waiting)),
+        (Some(running), None) => format!(", the server says {} running, ? waiting", number(running)),
+        (None, Some(waiting)) => format!(", the server says ? running, {} waiting", number(waiting)),
+        (None, None) => String::new(),
     }
 }
 
@@ -248,4 +290,40 @@ fn unwell(requests: Requests) -> impl Iterator<Item = (u64, &'static str)> {
         (requests.not_sent, "not sent"),
     ];
     all.into_iter().filter(|(n, _)| *n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_of_the_server_is_no_zero() {
+        let says = |running, waiting| at_server(&Server { running, waiting, ..Server::default() });
+        assert_eq!(says(Some(18.0), Some(2.0)), ", the server says 20");
+        assert_eq!(says(Some(18.0), None), ", the server says 18 running, ? waiting");
+        assert_eq!(says(None, Some(2.0)), ", the server says ? running, 2 waiting");
+        assert_eq!(says(None, None), "");
+    }
+
+    #[test]
+    fn a_p99_of_a_lag_has_its_measurements() {
+        let of = |n, p99| lag("loop lag", Lag { n, p99, max: Some(0.004), ..Lag::default() });
+        assert_eq!(of(368, Some(0.002)).as_deref(), Some("loop lag P99 2.00 ms"));
+        assert_eq!(of(367, Some(0.002)).as_deref(), Some("loop lag at most 4.00 ms of 367"));
+        assert_eq!(of(900, None).as_deref(), Some("loop lag at most 4.00 ms of 900"));
+        assert_eq!(lag("loop lag", Lag::default()), None);
+    }
+
+    #[test]
+    fn times_that_are_compared_are_told_apart() {
+        let of = |unit: &str, server_hi| Agreement {
+            unit: unit.to_owned(),
+            server_lo: 0.004,
+            server_hi,
+            ..Default::default()
+        };
+        assert_eq!(bounds(&of("s", Some(0.006))), "4.00 ms–6.00 ms");
+        assert_eq!(bounds(&of("s", None)), "4.00 ms or more");
+        assert_eq!(bounds(&Agreement { server_lo: 3.11, ..of("1/s", Some(3.111)) }), "3.11");
+    }
 }

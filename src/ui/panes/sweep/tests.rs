@@ -18,7 +18,7 @@ use crate::probe::life::{Ask, Event};
 use crate::probe::protocol::Message;
 use crate::probe::{Params, Target};
 use crate::store::{Retention, Store};
-use crate::ui::theme::Charset;
+use crate::ui::theme::{Charset, Role};
 
 const NOW: Time = Time(1_795_960_600_000);
 const ASCII: Theme = Theme { depth: Depth::Mono, charset: Charset::Ascii };
@@ -235,12 +235,35 @@ fn board(sweep: board::Sweep) -> Board {
     board
 }
 
-fn drawn(board: Option<&Board>, view: &View, (width, height): (u16, u16), theme: Theme) -> (String, String, Buffer) {
+/// The chosen engine is the one that was swept.
+fn store() -> Store {
+    engine("http://h:8000/")
+}
+
+fn engine(url: &str) -> Store {
+    let store = Store::new(Retention::HOUR);
+    let mut batch = Batch::new(SourceId::Engine(0), NOW - 5_000, Batch::FOREVER);
+    batch.fact(Subject::Engine(0), FactKey::Url, url);
+    store.push(&batch);
+    store
+}
+
+fn drawn(board: Option<&Board>, view: &View, size: (u16, u16), theme: Theme) -> (String, String, Buffer) {
+    seen(board, &store(), view, size, theme)
+}
+
+fn seen(
+    board: Option<&Board>,
+    store: &Store,
+    view: &View,
+    (width, height): (u16, u16),
+    theme: Theme,
+) -> (String, String, Buffer) {
     let mut pane = Sweep::default();
     pane.probes(board);
     let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
     let context = Context { view, theme: &theme, focused: true };
-    pane.prepare(&Store::new(Retention::HOUR).read(), &context, buf.area);
+    pane.prepare(&store.read(), &context, buf.area);
     pane.draw(buf.area, &mut buf, &context);
     if !theme.unicode() {
         crate::ui::text::to_ascii(&mut buf);
@@ -280,18 +303,63 @@ fn the_title_is_the_answer() {
     let mut between = running();
     Arc::make_mut(&mut between.levels).pop();
     assert_eq!(title(between), "4 users: P99 TTFT 87.4 ms");
-    assert_eq!(title(over()), "knee at 18 users (16–32): 5.31k tokens/s, then queue");
+    assert_eq!(title(over()), "3 min ago; knee at 18 users (16–32): 5.31k tokens/s, then queue");
     let words = title(failing());
     assert!(
-        words.starts_with("32 users: 30 of 90 requests failed; no knee; most 5.31k tokens/s at 16 users"),
+        words.starts_with("4 min ago; 32 users: 30 of 90 requests failed; no knee; most 5.31k tokens/s at 16 users"),
         "{words}"
     );
     assert!(words.ends_with("the client may have been the limit at 32 users"), "{words}");
     assert_eq!(
         title(open()),
-        "knee at 4.20 requests/s (4–8): 5.30k tokens/s, then queue; over-saturated at 8 requests/s"
+        "5 min ago; knee at 4.20 requests/s (4–8): 5.30k tokens/s, then queue; over-saturated at 8 requests/s"
     );
     assert_eq!(title(sweep(Vec::new(), true)), "begins");
+}
+
+#[test]
+fn what_is_not_the_chosen_engines_now_says_so() {
+    let title = |sweep, store: &Store, view: &View| seen(Some(&board(sweep)), store, view, (78, 19), Theme::FULL).0;
+    let other = engine("http://127.0.0.1:18261");
+    assert_eq!(
+        title(over(), &other, &view()),
+        "of h:8000, not the chosen engine, 3 min ago; knee at 18 users (16–32): 5.31k tokens/s, then queue"
+    );
+    assert!(title(running(), &other, &view()).starts_with("of h:8000, not the chosen engine; 8 users: P95"));
+    let none = Store::new(Retention::HOUR);
+    assert!(title(over(), &none, &view()).starts_with("of h:8000, 3 min ago; knee"), "no engine is chosen");
+    let at = |end| title(over(), &store(), &View { end, ..view() });
+    assert!(at(NOW + 7_200_000).starts_with("2 h ago; knee"), "{}", at(NOW + 7_200_000));
+    assert!(at(NOW - 400_000).starts_with("after the moment shown; knee"), "{}", at(NOW - 400_000));
+    let mut timeless = over();
+    for level in Arc::make_mut(&mut timeless.levels) {
+        (level.ended_unix_ms, level.to_unix_ms, level.started_unix_ms) = (0, 0, 0);
+    }
+    assert!(title(timeless, &store(), &view()).starts_with("knee"), "an age that is not known is not made up");
+}
+
+#[test]
+fn planned_levels_have_their_columns_before_they_begin() {
+    let mut swept = running();
+    let planned = |&users: &u32| Level { load: Load::Users(users), ..Level::default() };
+    Arc::make_mut(&mut swept.levels).extend(USERS[4..].iter().map(planned));
+    let board = board(swept);
+    let (title, rows, buf) = drawn(Some(&board), &view(), (78, 19), Theme::FULL);
+    assert_eq!(title, "8 users: P95 TTFT 63.5 ms so far, too few for a P99", "of the level that runs");
+    let row = |word: &str| rows.lines().find(|row| row.contains(word)).unwrap().to_owned();
+    assert!(row("users").contains("▸8") && row("users").contains("64") && !row("users").contains("▸64"), "{rows}");
+    assert_eq!(row("limit").matches('·').count(), 3, "{rows}");
+    assert_eq!(row("P99 TTFT").matches('·').count(), 3, "{rows}");
+    // The last digit of 64: the rows have a frame here.
+    let last = row("users").chars().collect::<Vec<_>>().iter().rposition(|c| *c == '6').unwrap() as u16;
+    assert_eq!(buf[(last, 0)].fg, Theme::FULL.style(Role::Dim).fg.unwrap(), "{rows}");
+    let (_, small, _) = drawn(Some(&board), &view(), (38, 6), Theme::FULL);
+    assert!(small.contains("▸8"), "the level that runs is on screen:\n{small}");
+    let read = |column| drawn(Some(&board), &View { cursor: Some((column, 0)), ..view() }, (138, 30), Theme::FULL).1;
+    assert!(read(3).contains("8 users, level 4 of 7: measuring"), "{}", read(3));
+    assert!(read(6).contains("64 users, level 7 of 7: planned") && !read(6).contains("measured in"), "{}", read(6));
+    let none = sweep(USERS.iter().map(planned).collect(), true);
+    assert_eq!(drawn(Some(&self::board(none)), &view(), (78, 19), Theme::FULL).0, "begins");
 }
 
 #[test]
