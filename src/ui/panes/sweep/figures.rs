@@ -8,6 +8,7 @@ use crate::load::Level;
 use crate::load::level::Silicon;
 use crate::model::Metric;
 use crate::ui::panes::latency::words::Compact;
+use crate::ui::text::width;
 use crate::ui::theme::Role;
 
 use super::words::{is_doubtful, is_planned, number, short};
@@ -51,6 +52,14 @@ impl Display for Value<'_> {
 }
 
 impl Value<'_> {
+    /// The same in so many columns: a word that is too long in brief, "memory" for "memory-bound".
+    pub(super) fn within(self, columns: u16) -> Self {
+        match self {
+            Self::Word(word) if width(word) > columns => Self::Word(brief(word)),
+            value => value,
+        }
+    }
+
     /// How it is drawn in a row whose values are drawn as `usual`.
     pub(super) const fn role(&self, usual: Role) -> Role {
         match self {
@@ -58,6 +67,16 @@ impl Value<'_> {
             Self::Throttled(_) | Self::Warning(_) => Role::Warn,
             _ => usual,
         }
+    }
+}
+
+/// What holds a level back, in as few columns as still tell it apart.
+fn brief(word: &str) -> &str {
+    match word {
+        "KV cache full" => "KV full",
+        "admission limit" => "batch",
+        "wall unknown" => "unknown",
+        word => word.split(['-', '/']).next().unwrap_or(word),
     }
 }
 
@@ -73,6 +92,9 @@ pub(super) struct Figure {
     pub(super) value: for<'a> fn(&'a Level, Metric) -> Value<'a>,
 }
 
+/// Label of the row of clocks.
+pub(super) const CLOCK: &str = "clock %";
+
 /// Every row, from top to bottom. The label of the first is the latency's.
 pub(super) const FIGURES: [Figure; 9] = [
     figure("", Role::Third, 0, |level, metric| match high(latency(level, metric)) {
@@ -87,7 +109,7 @@ pub(super) const FIGURES: [Figure; 9] = [
     figure("DRAM %", Role::AreaText, 5, |level, _| {
         of(busiest(level).and_then(|gpu| gpu.dram_active_pct), Value::Percent)
     }),
-    figure("clock %", Role::Text, 6, |level, _| {
+    figure(CLOCK, Role::Text, 6, |level, _| {
         let held = level.gpus.iter().any(Silicon::is_throttled);
         of(busiest(level).and_then(clock_pct), if held { Value::Throttled } else { Value::Percent })
     }),
@@ -155,6 +177,14 @@ mod tests {
         level.server = Some(crate::load::level::Server { kv_used_pct: Some(3.0), ..Default::default() });
         assert_eq!(labels(&level, 4), ["", "tokens/s", "KV %", "limit"]);
         assert_eq!(labels(&level, 90).len(), FIGURES.len());
+    }
+
+    #[test]
+    fn a_word_that_is_too_long_keeps_what_tells_it_apart() {
+        let within = |word, columns| Value::Word(word).within(columns).to_string();
+        assert_eq!((within("memory-bound", 12), within("memory-bound", 11)), ("memory-bound".into(), "memory".into()));
+        assert_eq!((within("queue", 6), within("launch/host-bound", 9)), ("queue".into(), "launch".into()));
+        assert_eq!((within("KV cache full", 9), within("admission limit", 6)), ("KV full".into(), "batch".into()));
     }
 
     #[test]

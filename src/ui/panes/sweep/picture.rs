@@ -8,7 +8,7 @@ use ratatui::style::Modifier;
 use crate::derive::latency::LogAxis;
 use crate::derive::levels::{High, high, is_between, latency};
 use crate::load::Level;
-use crate::load::level::{Load, State};
+use crate::load::level::{Load, Silicon, State};
 use crate::model::Metric;
 use crate::probe::board;
 use crate::ui::panes::latency::words::{Tick, name};
@@ -134,7 +134,7 @@ impl Picture<'_> {
         for (y, figure) in self.figures() {
             for (x, _, level) in self.levels() {
                 let span = self.span(self.parts.figures, x);
-                let value = (figure.value)(level, self.metric);
+                let value = (figure.value)(level, self.metric).within(span.width);
                 let style = self.theme.style(value.role(figure.role));
                 put_right(buf, span, (span.width, y), style, format_args!("{value}"));
             }
@@ -228,7 +228,11 @@ impl Picture<'_> {
         }
         let reads = self.levels().any(|(.., level)| level.state != State::WarmingUp);
         if reads {
-            row.part(&[(dim, format_args!("c reads a level out"))]);
+            row.part(&[(dim, format_args!("c reads a level out"))]).gap(2);
+        }
+        let held = |(.., level): (u16, usize, &Level)| level.gpus.iter().any(Silicon::is_throttled);
+        if self.figures().any(|(_, figure)| figure.label == figures::CLOCK) && self.levels().any(held) {
+            row.part(&[(dim, format_args!("clock")), (warn, format_args!("!")), (dim, format_args!(" held down"))]);
         }
     }
 
