@@ -38,7 +38,7 @@ const DIR: &str = "screenshots";
 const REPORTS: &str = "docs/evidence/probes";
 /// Reports of load sweeps of real servers.
 const SWEEPS: &str = "docs/evidence/sweep";
-/// How long after the newest of them their picture is, ms.
+/// How long after the newest of them, or after a sweep, the picture is, ms.
 const LATER: u64 = 300_000;
 /// Size of a pane's picture, frame included.
 const PANE: (u16, u16) = (96, 18);
@@ -158,8 +158,13 @@ fn sweep(spec: &PaneSpec, shot: &Shot, report: &Report) -> Buffer {
     };
     let mut board = Board::default();
     board.sweep = Some(sweep);
-    let view = View::new(Time(report.ended_unix_ms));
-    framed(spec, shot, &Store::new(Retention::HOUR).read(), &view, Some(&board))
+    // A few minutes later, with the engine that was swept as the chosen one.
+    let now = Time(report.ended_unix_ms + LATER);
+    let store = Store::new(Retention::HOUR);
+    let mut batch = Batch::new(SourceId::Engine(0), now - LATER, Batch::FOREVER);
+    batch.fact(Subject::Engine(0), FactKey::Url, report.target.endpoint.as_deref().unwrap_or_default());
+    store.push(&batch);
+    framed(spec, shot, &store.read(), &View::new(now), Some(&board))
 }
 
 /// The pane of probes on the machine that these reports are of, a few minutes after the last of them.
