@@ -47,9 +47,10 @@ fn origin(out: &mut String, sweep: &board::Sweep, seen: &Seen<'_>) {
     let ended = sweep.levels.iter().map(last).max().filter(|ended| *ended > 0 && !sweep.runs);
     if let Some(ended) = ended {
         let between = if out.is_empty() { "" } else { ", " };
-        let _ = match ended > seen.at.0 + LATER_MS {
-            true => write!(out, "{between}after the moment shown"),
-            false => write!(out, "{between}{} ago", Span(seen.at.since(Time(ended)))),
+        let _ = if ended > seen.at.0 + LATER_MS {
+            write!(out, "{between}after the moment shown")
+        } else {
+            write!(out, "{between}{} ago", Span(seen.at.since(Time(ended))))
         };
     }
     if !out.is_empty() {
