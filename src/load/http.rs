@@ -1,8 +1,9 @@
 //! HTTP/1.1 to one endpoint, stamped where bytes arrive.
 //!
 //! It must not know levels or statistics. Invariants: only the endpoint is asked, through no proxy, and a redirect is not
-//! followed; a request is sent again only when the connection was an old one and not a byte came back; a connection goes
-//! back to its lane only when the answer on it has ended, so whatever breaks off or is given up closes it.
+//! followed; a request is sent again only when the connection was an old one that turned out to be closed, so that the
+//! server cannot have worked on it; a connection goes back to its lane only when the answer on it has ended, so whatever
+//! breaks off or is given up closes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +27,15 @@ use crate::net::tls::{self, Authorities};
 use super::exchange::{Answer, Call, Exchange, Fault, Lane, Stamp, Transport};
 use super::fault;
 use super::reading::Reader;
-use super::wire::{Open, Opener, Sockets, Tls};
+use super::wire::{NoAnswer, Open, Opener, Sockets, Tls};
 
 /// What a server has after `[DONE]` to end its answer, so that the connection can be kept.
 const AFTER_DONE: Duration = Duration::from_millis(250);
+/// A kept connection that ends without a byte within this time after a request went out, µs, was being closed while it
+/// did: about one turn of a scheduler. Later than that the server may have worked on it and failed, which is no accident
+/// of the connection and must be seen. Where the way there and back is longer, a closing that crosses a request is
+/// therefore counted as an answer that broke off: rather one fault too many than work that nobody counts.
+const CROSSED: u64 = 5_000;
 
 /// Connections to one endpoint.
 #[derive(Clone)]
@@ -109,6 +115,12 @@ impl Target {
         // What a URL has for a path is one.
         *request.uri_mut() = self.endpoint.url(path).path().parse().unwrap_or_default();
         request
+    }
+
+    /// Whether the server cannot have taken a request that went out over a kept connection and got no byte back.
+    fn is_untaken(&self, none: &NoAnswer, exchange: &Exchange) -> bool {
+        let since = exchange.dispatched.map(|dispatched| self.clock.micros().saturating_sub(dispatched));
+        none.is_unsent || since.is_some_and(|since| since <= CROSSED)
     }
 
     /// What a time-out means when the request was or was not on its way.
@@ -228,9 +240,9 @@ impl Connection {
             exchange.first_byte = open.marks.first();
             match answer {
                 Ok(answer) => return Ok((open, answer)),
-                // The server closed it at the moment at which it was to be used again.
-                Err(_) if is_old && exchange.first_byte.is_none() => {}
-                Err(error) => return Err(fault::without_answer(error.as_ref())),
+                // The server closed it before, or at the moment at which, it was to be used again.
+                Err(none) if is_old && exchange.first_byte.is_none() && target.is_untaken(&none, exchange) => {}
+                Err(none) => return Err(fault::without_answer(none.error.as_ref())),
             }
         }
     }

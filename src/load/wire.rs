@@ -139,6 +139,15 @@ impl<S: AsyncWrite + Unpin, F: Unpin> AsyncWrite for Watched<S, F> {
 /// With whom TLS is spoken.
 pub type Tls = (TlsConnector, rustls::pki_types::ServerName<'static>);
 
+/// Why an answer did not begin.
+#[derive(Debug)]
+pub struct NoAnswer {
+    /// The library's error where it has one.
+    pub error: Option<hyper::Error>,
+    /// The request was given back: not a byte of it was written.
+    pub is_unsent: bool,
+}
+
 /// An open connection.
 pub struct Open {
     sender: http1::SendRequest<Full<Bytes>>,
@@ -193,11 +202,17 @@ impl Open {
     /// Sends a request; the head of its answer.
     ///
     /// # Errors
-    /// The library's error where it has one.
-    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Option<hyper::Error>> {
+    /// The library's error where it has one, and whether nothing of the request was written.
+    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, NoAnswer> {
         self.marks.first.store(NEVER, Relaxed);
-        let mut answer = pin!(self.sender.send_request(request));
-        self.pump.drive(|cx| answer.as_mut().poll(cx)).await.map_or(Err(None), |answer| answer.map_err(Some))
+        let mut answer = pin!(self.sender.try_send_request(request));
+        let Some(ended) = self.pump.drive(|cx| answer.as_mut().poll(cx)).await else {
+            return Err(NoAnswer { error: None, is_unsent: false });
+        };
+        ended.map_err(|mut trouble| {
+            let is_unsent = trouble.take_message().is_some();
+            NoAnswer { error: Some(trouble.into_error()), is_unsent }
+        })
     }
 
     /// The next piece of a body; `None` at its end. When it came is [`Marks::arrived`].

@@ -68,6 +68,19 @@ async fn a_request_is_sent_again_only_when_nothing_came_over_an_old_connection()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_dies_over_a_request_on_an_old_connection_is_seen() {
+    for (ms, fails) in [(5, false), (6, true), (4_000, true)] {
+        let dies = [stream(1, &[say("a")]), vec![Step::Hear, Step::Wait(ms)]].concat();
+        let mut bench = Bench::new([dies, stream(2, &[say("b")])]);
+        bench.stream().await;
+        let exchange = bench.stream().await;
+        assert_eq!(matches!(exchange.fault, Some(Fault::Cut(_))), fails, "{ms} ms: {exchange:?}");
+        assert_eq!(bench.server.notes().heard.len(), if fails { 2 } else { 3 });
+        assert_eq!(since(&exchange, Some(exchange.end)), Some(if fails { ms } else { 2 }), "nothing is hidden");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_limit_bounds_the_whole_exchange() {
     let drip = vec![vec![Step::Wait(100), send(chunk(say("a")))]; 30].concat();
     let steps = [vec![Step::Hear, Step::Wait(50), send(HEAD)], drip].concat();
