@@ -16,6 +16,7 @@
 mod agree;
 pub mod apart;
 mod ask;
+pub mod backlog;
 pub mod body;
 pub mod buckets;
 pub mod chunk;

@@ -29,7 +29,7 @@ const TTFT_GROWN: f64 = 2.0;
 const IN_FLIGHT_GROWN: f64 = 1.5;
 /// Where as many requests go as come, both at random, the requests in flight are a random walk: after so many comings
 /// and goings they are off by the root of that number, and by this many times as much in one of 100 cases.
-const CHANCE: f64 = 2.33;
+pub(super) const CHANCE: f64 = 2.33;
 /// Requests that are remembered.
 const MOST_KEPT: usize = 20_000;
 

@@ -34,6 +34,8 @@ const SHOW_SHARE: u64 = 200;
 /// How often it looks for over-saturation, and after what time first.
 const LOOK: u64 = 1_000_000;
 const FIRST_LOOK: u64 = 5_000_000;
+/// Where more comes than is served, what is in flight is waited for no longer than the longest request took, or this.
+const LAST_WAIT: u64 = 10_000_000;
 /// Time beyond that of a request in which it must have ended.
 const GRACE: u64 = 1_000_000;
 
@@ -58,8 +60,8 @@ struct Conductor<'a, T: Transport> {
     start: u64,
     from: u64,
     to: u64,
-    /// When no more requests might begin.
-    shut: Option<u64>,
+    /// Until when what is in flight is waited for, once no more requests may begin.
+    waits_until: Option<u64>,
     is_short: bool,
     notes: Vec<String>,
     next_progress: u64,
@@ -107,7 +109,7 @@ pub(super) async fn level<T: Transport>(
         start,
         from: start,
         to: start,
-        shut: None,
+        waits_until: None,
         is_short: false,
         notes: Vec::new(),
         next_progress: start,
@@ -141,6 +143,7 @@ impl<T: Transport> Conductor<'_, T> {
             if self.phase == State::Measuring {
                 self.stage.books_mut().proof.ticks.add(now - due);
             }
+            self.look_at_backlog(now);
             reap(&tasks);
             if self.step(now) {
                 break;
@@ -178,6 +181,16 @@ impl<T: Transport> Conductor<'_, T> {
     fn measure_to(&mut self, now: u64) {
         self.stage.measure_to(now);
         (self.phase, self.to) = (State::Ending, now);
+        // A time too short for a trend in what ended may have one in what came.
+        self.next_look = now;
+    }
+
+    fn look_at_backlog(&self, now: u64) {
+        let mut books = self.stage.books_mut();
+        let there = self.line.borrow().len() as u64 + books.proof.flight.now;
+        if let Some(backlog) = &mut books.backlog {
+            backlog.look(now, there);
+        }
     }
 
     /// Does what is due; whether the level is over.
@@ -188,6 +201,7 @@ impl<T: Transport> Conductor<'_, T> {
             State::Measuring => self.measure(now),
             _ => {}
         }
+        self.look_for_too_much(now);
         let cut = self.stage.books().cut.clone();
         if cut.is_some() && self.phase == State::Measuring {
             self.measure_to(now);
@@ -199,8 +213,15 @@ impl<T: Transport> Conductor<'_, T> {
         let is_owed = owed > 0 && now < self.to.saturating_add(self.patience());
         if cut.is_some() || self.phase == State::Ending && !is_owed {
             self.stage.books_mut().shut = true;
-            let shut = *self.shut.get_or_insert(now);
-            return in_flight == 0 || now >= shut.saturating_add(self.patience());
+            // As long as what ended before it: what ends while it waits took longer for having waited.
+            let longest = self.stage.books().longest;
+            let patience = match &cut {
+                // What it would still wait for tells nothing of a state that never was.
+                Some(cut) if cut.state == State::OverSaturated => longest.max(LAST_WAIT).min(self.patience()),
+                _ => self.patience(),
+            };
+            let until = *self.waits_until.get_or_insert(now.saturating_add(patience));
+            return in_flight == 0 || now >= until;
         }
         false
     }
@@ -219,13 +240,26 @@ impl<T: Transport> Conductor<'_, T> {
             let words = self.site.purse.borrow().no_time();
             books.cut(State::OutOfBudget, words, false);
         }
+    }
+
+    /// Whether more comes than is served: while the load is kept up. As it is measured, by what ended; once that is over,
+    /// by what came too, which would else be asked too often.
+    fn look_for_too_much(&mut self, now: u64) {
+        let mut books = self.stage.books_mut();
         // Of a given number of requests all are wanted, and a trace may have its crowds.
-        if now >= self.next_look && self.is_open && books.most.is_none() {
-            self.next_look = now + LOOK;
-            if self.phase == State::Measuring && self.stage.record().is_over_saturated() {
-                let words = format!("at {} more came than was served", order::words(self.leg.load));
-                books.cut(State::OverSaturated, words, false);
-            }
+        if now < self.next_look || !self.is_open || books.most.is_some() || books.shut {
+            return;
+        }
+        self.next_look = now + LOOK;
+        let is_piled_up = || books.backlog.as_ref().is_some_and(|backlog| backlog.is_piled_up(self.from, now));
+        let is_over = match self.phase {
+            State::Measuring => self.stage.record().is_over_saturated(),
+            State::Ending => self.stage.record().is_over_saturated() || is_piled_up(),
+            _ => false,
+        };
+        if is_over {
+            let words = format!("at {} more came than was served", order::words(self.leg.load));
+            books.cut(State::OverSaturated, words, false);
         }
     }
 

@@ -7,8 +7,9 @@ use std::cell::{Ref, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use crate::load::backlog::Backlog;
 use crate::load::exchange::{Call, Exchange, Fault, Lane as _, Transport};
-use crate::load::level::State;
+use crate::load::level::{Load, State};
 use crate::load::tally::{Ended, Frame};
 use crate::load::work::Job;
 
@@ -68,6 +69,8 @@ pub(super) struct Books {
     pub(super) last_end: u64,
     /// Longest that a request took, µs.
     pub(super) longest: u64,
+    /// Whether requests pile up; of an open loop that has a rate and a time.
+    pub(super) backlog: Option<Backlog>,
     /// Users who have not had an answer yet.
     pub(super) fresh: u32,
     from: Option<u64>,
@@ -97,6 +100,11 @@ pub(super) struct Stage<T: Transport> {
 impl<T: Transport> Stage<T> {
     /// An idle one for so many users (0: an open loop), that lets at most so many requests begin.
     pub(super) fn new(site: Rc<Site<T>>, frame: Frame, users: u32, most: Option<u64>) -> Self {
+        let backlog = match frame.load {
+            // Of a given number of requests all are wanted, and a trace may have its crowds.
+            Load::RequestsPerS(rate) if most.is_none() => Some(Backlog::new(rate, site.now())),
+            _ => None,
+        };
         let books = Books {
             proof: Proof::new(site.cpu),
             most,
@@ -106,6 +114,7 @@ impl<T: Transport> Stage<T> {
             owed: 0,
             last_end: 0,
             longest: 0,
+            backlog,
             fresh: users,
             from: None,
             to: None,
@@ -252,7 +261,13 @@ impl Books {
             self.lag(dispatched, free, exchange.connected.then_some(ticket.at));
         }
         match fault {
-            None => self.took += exchange.end.saturating_sub(exchange.dispatched.unwrap_or(exchange.end)),
+            None => {
+                let took = exchange.end.saturating_sub(exchange.dispatched.unwrap_or(exchange.end));
+                self.took += took;
+                if let Some(backlog) = &mut self.backlog {
+                    backlog.ended(exchange.end, took);
+                }
+            }
             Some(fault) => self.fault(fault),
         }
     }

@@ -147,6 +147,39 @@ fn a_connection_that_takes_long_is_not_the_client_being_late() {
     });
 }
 
+/// What many clients call done: all that was measured ended, and most that came never went out or never ended.
+#[test]
+fn more_than_is_served_is_called_that_however_few_end() {
+    for (rate, ms, most_in_flight) in [(10.0, 500, 1), (30.0, 100, 10_000), (10.0, 500, 10_000)] {
+        in_virtual_time(async {
+            let mut plan = constant(&[rate], time(0.0, 20.0, 1, 20.0));
+            (plan.most_in_flight, plan.timeout_s) = (most_in_flight, 120.0);
+            let stand = Stand::new(plan, serial(ms));
+            let swept = stand.run().await;
+            let level = &swept.levels[0];
+            assert_eq!(level.state, State::OverSaturated, "{rate} {ms} {most_in_flight}");
+            assert!(stand.now() <= 38_000_000, "{} at {rate}", stand.now());
+            // Nothing more began, and nothing is missing.
+            let came = (rate * 20.0) as u64;
+            assert!((level.requests.sent + level.requests.not_sent).abs_diff(came) <= 1, "{:?}", level.requests);
+            stand.log(0, |log| assert!(*log.sent.last().unwrap() <= log.to.unwrap()));
+            let notes = level.notes.join("; ");
+            assert!(notes.contains("more came than was served"), "{notes}");
+            assert_eq!(notes.contains("had no end in time"), most_in_flight > 1, "{notes}");
+        });
+    }
+}
+
+#[test]
+fn what_keeps_pace_is_done_and_is_waited_for() {
+    // It fills up for 12 of 20 s and then keeps pace.
+    in_virtual_time(async {
+        let stand = Stand::new(constant(&[10.0], time(0.0, 20.0, 1, 20.0)), |_, _| good(12_000));
+        let swept = stand.run().await;
+        assert_eq!((swept.levels[0].state, stand.server.dropped.get()), (State::Done, 0));
+    });
+}
+
 #[test]
 fn what_still_waits_when_a_level_ends_is_counted() {
     in_virtual_time(async {
@@ -157,7 +190,7 @@ fn what_still_waits_when_a_level_ends_is_counted() {
         let level = &swept.levels[0];
         // Whatever is due until the last measured request has ended, the first at 0 s.
         let came = stand.log(0, |log| log.measured().map(|row| row.end).max().unwrap()) / 100_000 + 1;
-        assert_eq!(level.state, State::Done);
+        assert_eq!(level.state, State::OverSaturated);
         assert!((level.requests.sent + level.requests.not_sent).abs_diff(came) <= 1, "{:?} of {came}", level.requests);
         assert!(level.requests.not_sent > 30);
         assert!(level.notes.iter().any(|note| note.starts_with(&level.requests.not_sent.to_string())));
