@@ -259,7 +259,7 @@ impl<L: Lane> Talk<'_, L> {
         let seed = self.seed.u64(..);
         let mut prompts = ids.map_or_else(|| Prompts::of_words(0.0, seed), |range| Prompts::of_ids(range, 0.0, seed));
         let form = Form::new(self.plan.api, &self.terms.model, ids.is_some(), manner);
-        let heard = self.ask.stream(form.stream(0, OUTPUT, |body| prompts.write(IDS, body))).await?;
+        let heard = self.ask.stream(form.stream(0, OUTPUT, |body| prompts.write(IDS, body)), OUTPUT).await?;
         if heard.is_ok() {
             self.terms.manner = manner;
         }

@@ -82,7 +82,7 @@ impl<'a, L: Lane> Ask<'a, L> {
 
     /// The models that the endpoint lists; a refusal where it lists none.
     pub(super) async fn models(&mut self) -> Heard<Vec<Value>> {
-        let call = Call { path: "/v1/models", body: None, limit: self.limit };
+        let call = Call { path: "/v1/models", body: None, limit: self.limit, output: None };
         let answer = self.lane.whole(call).await.map_err(|fault| trouble(&fault))?;
         let status = answer.status;
         if matches!(status, 404 | 405) {
@@ -107,7 +107,7 @@ impl<'a, L: Lane> Ask<'a, L> {
 
     /// Asks for a whole answer; how many tokens the server says its prompt had.
     pub(super) async fn whole(&mut self, body: Vec<u8>) -> Heard<Option<u64>> {
-        let call = Call { path: Form::path(self.api), body: Some(body), limit: self.limit };
+        let call = Call { path: Form::path(self.api), body: Some(body), limit: self.limit, output: Some(1) };
         let answer = match self.lane.whole(call).await {
             Err(Fault::Refused { status, words, .. } | Fault::Status { status, words }) => {
                 return self.sort(Refusal { status, all: words.to_lowercase(), words }).map(Err);
@@ -122,9 +122,9 @@ impl<'a, L: Lane> Ask<'a, L> {
         Ok(Ok(value.pointer("/usage/prompt_tokens").and_then(Value::as_u64)))
     }
 
-    /// Asks for a stream.
-    pub(super) async fn stream(&mut self, body: Vec<u8>) -> Heard<Told> {
-        let call = Call { path: Form::path(self.api), body: Some(body), limit: self.limit };
+    /// Asks for a stream of so many tokens.
+    pub(super) async fn stream(&mut self, body: Vec<u8>, output: u32) -> Heard<Told> {
+        let call = Call { path: Form::path(self.api), body: Some(body), limit: self.limit, output: Some(output) };
         let exchange = self.lane.stream(call, &mut self.stamps).await;
         let (status, words) = match exchange.fault {
             None => {

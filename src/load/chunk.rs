@@ -44,9 +44,9 @@ impl Chunk {
         let raw: Raw = serde_json::from_slice(data).map_err(|error| BadChunk { at: error.column() })?;
         let choices = raw.choices.unwrap_or_default();
         let usage = raw.usage.map(|usage| Usage {
-            prompt: usage.prompt_tokens,
-            cached: usage.prompt_tokens_details.and_then(|details| details.cached_tokens),
-            output: usage.completion_tokens,
+            prompt: usage.prompt_tokens.map(count),
+            cached: usage.prompt_tokens_details.and_then(|details| details.cached_tokens).map(count),
+            output: usage.completion_tokens.map(count),
         });
         let is_error = raw.error.is_some() || raw.object.is_some_and(|object| object.is_error);
         let Choices { content, answer, ids, finish } = choices;
@@ -101,14 +101,20 @@ struct Raw {
 
 #[derive(Deserialize)]
 struct RawUsage {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
+    prompt_tokens: Option<f64>,
+    completion_tokens: Option<f64>,
     prompt_tokens_details: Option<Details>,
 }
 
 #[derive(Deserialize)]
 struct Details {
-    cached_tokens: Option<u64>,
+    cached_tokens: Option<f64>,
+}
+
+/// A count of tokens; the largest there is where it is none, which nobody takes for one ([`super::exchange::Usage`]).
+fn count(said: f64) -> u64 {
+    // The conversion keeps what is too large at the largest.
+    if said >= 0.0 && said.fract() == 0.0 { said as u64 } else { u64::MAX }
 }
 
 #[derive(Deserialize)]
@@ -338,6 +344,12 @@ mod tests {
         assert_eq!(chunk.usage, Some(Usage { prompt: Some(2), cached: None, output: None }));
         assert_eq!((chunk.finish, chunk.ids), (None, None));
         assert_eq!(read(r#"{"choices":[],"usage":null}"#).usage, None);
+        // What is no count of anything is not the end of the stream either.
+        for number in ["-1", "0.5", "1e300"] {
+            let data = format!(r#"{{"usage":{{"prompt_tokens":4,"completion_tokens":{number}}}}}"#);
+            let usage = read(&data).usage.unwrap();
+            assert_eq!(usage.plausible(1).0, Usage { prompt: Some(4), cached: None, output: None }, "{number}");
+        }
     }
 
     #[test]

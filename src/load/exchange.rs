@@ -14,6 +14,16 @@ pub struct Call {
     pub body: Option<Vec<u8>>,
     /// How long it may take.
     pub limit: Duration,
+    /// Tokens of output that it asks for; `None`: it says not how many.
+    pub output: Option<u32>,
+}
+
+impl Call {
+    /// Events that its stream may have: an event holds a token or more, but for what an engine adds. A server that goes
+    /// on beyond that does not do as it was asked, and may never end.
+    pub fn most_events(&self) -> Option<u64> {
+        Some(u64::from(self.output?) * 4 + 64)
+    }
 }
 
 /// An event with content.
@@ -50,7 +60,7 @@ pub struct Exchange {
     pub fault: Option<Fault>,
 }
 
-/// Tokens as the server counts them.
+/// Tokens as the server counts them, or says it does: [`Usage::plausible`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Of the prompt.
@@ -59,6 +69,17 @@ pub struct Usage {
     pub cached: Option<u64>,
     /// Of the output, reasoning included.
     pub output: Option<u64>,
+}
+
+impl Usage {
+    /// Without the counts that no request of so many events with content has: above 1e9, or above 1000 for each event
+    /// and a million besides. And whether there was such a one.
+    pub fn plausible(self, events: u64) -> (Self, bool) {
+        let most = events.saturating_mul(1000).saturating_add(1_000_000).min(1_000_000_000);
+        let kept = |count: Option<u64>| count.filter(|count| *count <= most);
+        let plausible = Self { prompt: kept(self.prompt), cached: kept(self.cached), output: kept(self.output) };
+        (plausible, plausible != self)
+    }
 }
 
 /// What went wrong with a request. The words are cleaned and hold nothing that was sent.

@@ -177,14 +177,14 @@ impl Lane for Connection {
 impl Connection {
     /// One exchange; when its answer ended, µs.
     async fn exchange(&mut self, call: Call, exchange: &mut Exchange, stamps: &mut Vec<Stamp>) -> Result<u64, Fault> {
-        let limit = call.limit;
+        let (limit, bound) = (call.limit, call.output.zip(call.most_events()));
         let (mut open, answer) = self.ask(call, exchange).await?;
         let (head, mut body) = answer.into_parts();
         if !head.status.is_success() {
             return Err(self.refusal(open, &head, body, limit).await);
         }
         check_stream(&head, &self.target.endpoint)?;
-        let mut reader = Reader::new(&self.target.endpoint, exchange, stamps);
+        let mut reader = Reader::new(&self.target.endpoint, exchange, stamps, bound);
         loop {
             let piece = open.piece(&mut body).await.map_err(|error| fault::within_answer(error.as_ref()))?;
             let Some(piece) = piece else { break };

@@ -23,12 +23,21 @@ struct Story<'a> {
     exchange: &'a mut Exchange,
     stamps: &'a mut Vec<Stamp>,
     counter: Counter,
+    /// Tokens that were asked for, and events that this allows at most.
+    bound: Option<(u32, u64)>,
+    events: u64,
     is_done: bool,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(endpoint: &'a Endpoint, exchange: &'a mut Exchange, stamps: &'a mut Vec<Stamp>) -> Self {
-        let story = Story { endpoint, exchange, stamps, counter: Counter::default(), is_done: false };
+    /// Of a stream that shall give so many tokens in at most so many events, where that is known.
+    pub(super) fn new(
+        endpoint: &'a Endpoint,
+        exchange: &'a mut Exchange,
+        stamps: &'a mut Vec<Stamp>,
+        bound: Option<(u32, u64)>,
+    ) -> Self {
+        let story = Story { endpoint, exchange, stamps, counter: Counter::default(), bound, events: 0, is_done: false };
         Self { splitter: Splitter::default(), story }
     }
 
@@ -76,6 +85,12 @@ impl Story<'_> {
                 return Ok(());
             }
             _ => {}
+        }
+        self.events += 1;
+        if let Some((tokens, most)) = self.bound.filter(|(_, most)| self.events > *most) {
+            return Err(Fault::Malformed(format!(
+                "it goes on after {most} events though {tokens} tokens were asked for"
+            )));
         }
         let chunk = Chunk::read(event.data).map_err(|bad| {
             Fault::Malformed(format!(

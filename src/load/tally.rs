@@ -10,7 +10,7 @@ mod gaps;
 #[cfg(test)]
 mod tests;
 
-use super::exchange::{Exchange, Fault, Stamp};
+use super::exchange::{Exchange, Fault, Stamp, Usage};
 use super::level::{Client, Lag, Latency, Level, Load, Requests, Tokens};
 use super::plan::Slo;
 use super::rank::Sample;
@@ -83,6 +83,8 @@ pub struct Tally {
     tokens: Tokens,
     good: u64,
     spent: u64,
+    /// Came with a count of tokens that cannot be.
+    implausible: u64,
     /// Ended well, but without any content.
     empty: u64,
     /// Had reasoning before or instead of an answer.
@@ -170,6 +172,7 @@ impl Tally {
             tokens: Tokens::default(),
             good: 0,
             spent: 0,
+            implausible: 0,
             empty: 0,
             reasoned: 0,
             unanswered: 0,
@@ -228,7 +231,8 @@ impl Tally {
         self.ended_until += u64::from(self.is_before_end(began));
         self.last_end = self.last_end.max(exchange.end);
         self.requests.held_back += u64::from(ended.held_back);
-        self.spent += spent(ended);
+        self.spent = self.spent.saturating_add(spent(ended));
+        self.implausible += u64::from(exchange.usage.is_some_and(|usage| usage.plausible(events(ended.stamps)).1));
         self.saturation.ended();
         match exchange.dispatched {
             Some(dispatched) if measured => {
@@ -279,7 +283,7 @@ impl Tally {
     }
 
     fn count_tokens(&mut self, good: &Good<'_>) {
-        let (tokens, usage) = (&mut self.tokens, good.ended.exchange.usage.unwrap_or_default());
+        let (tokens, usage) = (&mut self.tokens, usage(good.ended.exchange, good.ended.stamps));
         add(&mut tokens.prompt, usage.prompt);
         add(&mut tokens.cached, usage.cached);
         add(&mut tokens.output, good.output);
@@ -327,7 +331,8 @@ impl Tally {
         (ok + bad, bad)
     }
 
-    /// Tokens that all requests so far have cost, measured or not: counted by the server, else as planned.
+    /// Tokens that all requests so far have cost, measured or not: counted by the server, else as planned, or as many as
+    /// it had events if those were more. This bounds a budget and is no count.
     pub fn spent_tokens(&self) -> u64 {
         self.spent
     }
@@ -410,6 +415,7 @@ impl Tally {
         };
         say(self.empty, "answers that ended well but were empty, counted as failed");
         say(self.unanswered, "answers that were reasoning to their end and have no time to the answer");
+        say(self.implausible, "answers with a count of tokens that cannot be, which was not taken for one");
         say(
             self.flow.uncounted_total,
             "answers that came without a count of their tokens, so that rates of tokens are not known",
@@ -433,7 +439,7 @@ impl Flow {
     fn add(&mut self, good: &Good<'_>, until: u64) {
         let Good { ended, first, output, .. } = *good;
         let end = ended.exchange.end;
-        let prompt = ended.exchange.usage.and_then(|usage| usage.prompt);
+        let prompt = usage(ended.exchange, ended.stamps).prompt;
         if (self.requests.start()..until).contains(&end) {
             self.requests.add(end, 1.0);
             self.uncounted_total += u64::from(output.is_none() || prompt.is_none());
@@ -483,17 +489,28 @@ fn good<'a>(ended: &'a Ended<'a>) -> Option<Good<'a>> {
 /// Output tokens as the server counts them: at the end, or with each event.
 fn counted_output(exchange: &Exchange, stamps: &[Stamp]) -> Option<u64> {
     let each = || stamps.iter().map(|stamp| stamp.tokens.map(u64::from)).sum();
-    exchange.usage.and_then(|usage| usage.output).or_else(each)
+    let by_event = || Usage { output: each(), ..Usage::default() }.plausible(events(stamps)).0.output;
+    usage(exchange, stamps).output.or_else(by_event)
+}
+
+/// What the server counted, as far as it can be.
+fn usage(exchange: &Exchange, stamps: &[Stamp]) -> Usage {
+    exchange.usage.unwrap_or_default().plausible(events(stamps)).0
+}
+
+const fn events(stamps: &[Stamp]) -> u64 {
+    stamps.len() as u64
 }
 
 /// What a request cost, tokens. One that was refused or had no connection cost nothing; of one that broke off nobody
-/// knows, and it may have cost all.
+/// knows, and it may have cost all, and more where more events came than tokens were planned.
 fn spent(ended: &Ended<'_>) -> u64 {
     let exchange = ended.exchange;
     if matches!(exchange.fault, Some(Fault::Unconnected(_) | Fault::Refused { .. })) {
         return 0;
     }
-    let usage = exchange.usage.unwrap_or_default();
+    let usage = usage(exchange, ended.stamps);
     let output = if exchange.fault.is_some() { usage.output } else { counted_output(exchange, ended.stamps) };
-    usage.prompt.unwrap_or_else(|| ended.prompt.into()) + output.unwrap_or_else(|| ended.output.into())
+    usage.prompt.unwrap_or_else(|| ended.prompt.into())
+        + output.unwrap_or_else(|| events(ended.stamps).max(ended.output.into()))
 }

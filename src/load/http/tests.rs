@@ -12,7 +12,7 @@ const SECRET: &str = "hunter2-hunter2";
 const LIMIT: Duration = Duration::from_mins(1);
 
 fn post() -> Call {
-    Call { path: "/v1/chat/completions", body: Some(b"{\"stream\":true}".to_vec()), limit: LIMIT }
+    Call { path: "/v1/chat/completions", body: Some(b"{\"stream\":true}".to_vec()), limit: LIMIT, output: None }
 }
 
 /// A lane to a server with these scripts.
@@ -126,7 +126,7 @@ async fn a_request_is_what_the_interface_wants() {
         assert!(request.contains(&format!("\r\n{header}\r\n")), "{header}: {request}");
     }
     let mut bench = Bench::at("http://ann:x@gpu7", [vec![Step::Hear, send(plain("200 OK", "", "[]"))]]);
-    let call = Call { path: "/v1/models", body: None, limit: LIMIT };
+    let call = Call { path: "/v1/models", body: None, limit: LIMIT, output: None };
     let answer = bench.lane.whole(call).await.unwrap();
     assert_eq!(answer, Answer { status: 200, body: b"[]".to_vec() });
     let request = bench.server.notes().heard.remove(0);

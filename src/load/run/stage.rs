@@ -188,7 +188,7 @@ impl<T: Transport> Stage<T> {
         slot: Slot,
     ) -> (u64, Option<Fault>) {
         let body = Some(std::mem::take(&mut ticket.job.body));
-        let call = Call { path: ticket.job.path, body, limit: self.site.limit() };
+        let call = Call { path: ticket.job.path, body, limit: self.site.limit(), output: Some(ticket.job.output) };
         let ahead = async {
             // Whoever else is due comes first.
             tokio::task::yield_now().await;

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::load::buckets::bucket;
-use crate::load::exchange::Usage;
 use crate::load::level::Goodput;
 use std::time::Duration;
 
@@ -425,7 +424,26 @@ fn spent_tokens_are_counted_or_planned_and_those_of_faults_are_not_forgotten() {
     assert_eq!(spent(&at.clone().using(Some(Usage { prompt: Some(30), cached: None, output: Some(2) }))), 32);
     assert_eq!(spent(&One { output: 40, ..at.clone().using(None) }), 50);
     assert_eq!(spent(&One { output: 40, ..at.clone().using(None).failing(Fault::Cut(String::new())) }), 50);
+    // A stream that did not stop cost more than was planned, as far as is known.
+    assert_eq!(spent(&One { output: 2, ..at.clone().using(None) }), 13);
     assert_eq!((spent(&at.clone().failing(refused())), spent(&at.failing(Fault::Unconnected(String::new())))), (0, 0));
+}
+
+#[test]
+fn a_count_that_cannot_be_is_none_and_spends_no_budget() {
+    // Three events: 1000 each and a million at most.
+    for (count, is_taken) in [(1_003_000, true), (1_003_001, false), (u64::MAX, false)] {
+        let mut tally = tally(frame());
+        one(12 * SECOND).using(Some(Usage { prompt: Some(10), cached: None, output: Some(count) })).add_to(&mut tally);
+        assert_eq!(tally.spent_tokens(), if is_taken { count + 10 } else { 14 });
+        let got = level(&tally);
+        assert_eq!((got.tokens.output, got.tokens.uncounted), (is_taken.then_some(count), u64::from(!is_taken)));
+        assert_eq!(got.output_tokens_per_s.is_some(), is_taken);
+        let note = "answers with a count of tokens that cannot be, which was not taken for one: 1";
+        assert_eq!(got.notes.iter().any(|has| has == note), !is_taken, "{:?}", got.notes);
+    }
+    let most = Usage { prompt: Some(1_000_000_001), ..Usage::default() };
+    assert_eq!(most.plausible(u64::MAX), (Usage::default(), true));
 }
 
 #[test]

@@ -11,7 +11,7 @@ async fn a_connection_carries_one_request_after_the_other() {
     let mut bench = Bench::new([steps]);
     let first = bench.stream().await;
     assert!(first.connected);
-    bench.lane.whole(Call { path: "/health", body: None, limit: LIMIT }).await.unwrap();
+    bench.lane.whole(Call { path: "/health", body: None, limit: LIMIT, output: None }).await.unwrap();
     tokio::time::sleep(Duration::from_secs(100)).await;
     let second = bench.stream().await;
     assert_eq!((second.connected, second.fault.clone()), (false, None));
@@ -99,8 +99,21 @@ async fn the_limit_bounds_the_whole_exchange() {
     assert!(matches!(&exchange.fault, Some(Fault::Unconnected(why)) if why.contains("in time")), "{exchange:?}");
     assert_eq!((exchange.dispatched, exchange.end, exchange.connected), (None, START + 1_000_000, false));
     let mut bench = Bench::new([vec![Step::Hear, Step::Hold]]);
-    let call = Call { path: "/v1/models", body: None, limit };
+    let call = Call { path: "/v1/models", body: None, limit, output: None };
     assert_eq!(bench.lane.whole(call).await, Err(Fault::Timeout(limit)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_goes_on_beyond_what_was_asked_for_is_given_up() {
+    let endless =
+        [vec![Step::Hear, send(HEAD)], vec![vec![Step::Wait(1), send(chunk(say("a")))]; 300].concat()].concat();
+    let mut bench = Bench::new([endless, stream(1, &[say("b")])]);
+    let call = Call { output: Some(5), ..post() };
+    let exchange = bench.lane.stream(call, &mut bench.stamps).await;
+    let words = "it goes on after 84 events though 5 tokens were asked for";
+    assert_eq!(exchange.fault, Some(Fault::Malformed(words.to_owned())));
+    assert_eq!((bench.stamps.len(), since(&exchange, Some(exchange.end))), (84, Some(85)));
+    assert!(bench.stream().await.connected, "its connection is dropped");
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +143,7 @@ async fn a_server_that_does_not_end_after_done_costs_its_connection_only() {
 async fn a_whole_answer_is_bounded() {
     let whole = |steps: Vec<Step>| async {
         let mut bench = Bench::new([steps]);
-        bench.lane.whole(Call { path: "/v1/models", body: None, limit: LIMIT }).await
+        bench.lane.whole(Call { path: "/v1/models", body: None, limit: LIMIT, output: None }).await
     };
     let head = format!("HTTP/1.1 404 Not Found\r\ncontent-length: {MAX_BODY}\r\n\r\n");
     let answer = whole(vec![Step::Hear, send(head), send(vec![b' '; MAX_BODY])]).await.unwrap();
