@@ -42,9 +42,11 @@ pub(super) async fn user<T: Transport>(stage: Rc<Stage<T>>, start: u64) {
 
 /// How long a user rests after a fault that came after so many others in a row.
 fn rest(fault: &Fault, before: u32) -> Duration {
+    let least = FIRST_REST.saturating_mul(2_u32.saturating_pow(before)).min(LONGEST_REST);
     match fault {
-        Fault::Refused { retry_after: Some(wanted), .. } => (*wanted).min(LONGEST_RETRY_AFTER),
-        _ => FIRST_REST.saturating_mul(2_u32.saturating_pow(before)).min(LONGEST_REST),
+        // One that wants none at all would be hammered.
+        Fault::Refused { retry_after: Some(wanted), .. } => (*wanted).min(LONGEST_RETRY_AFTER).max(least),
+        _ => least,
     }
 }
 
@@ -63,6 +65,6 @@ mod tests {
             words: String::new(),
         };
         let ms = [Some(0), Some(7), Some(31), None].map(|after| rest(&refused(after), 1).as_millis());
-        assert_eq!(ms, [0, 7_000, 30_000, 200]);
+        assert_eq!(ms, [200, 7_000, 30_000, 200]);
     }
 }
