@@ -48,7 +48,7 @@ fn unit(levels: &[Level]) -> &'static str {
 }
 
 /// Load and output tokens per second, the lowest load first; of a load that was measured more than once, the median.
-/// Levels that failed tell nothing of what a load gives; those that got more than was served do.
+/// Levels that failed or were cut tell nothing of what a load gives; those that got more than was served do.
 fn points(levels: &[Level]) -> Vec<(f64, f64)> {
     let mut all: Vec<(f64, f64)> = levels.iter().filter_map(point).collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
@@ -58,7 +58,7 @@ fn points(levels: &[Level]) -> Vec<(f64, f64)> {
 }
 
 fn point(level: &Level) -> Option<(f64, f64)> {
-    if !level.state.is_over() || level.state == State::Failing {
+    if !matches!(level.state, State::Done | State::Short | State::OverSaturated) {
         return None;
     }
     let load = level.load.amount()?;
@@ -108,8 +108,11 @@ impl Bent {
     fn knee(&self, points: &[(f64, f64)], unit: &str) -> Knee {
         let at = self.at.exp();
         // A level that is the knee itself is neither below nor above it; it differs by what a float and the steps leave.
-        let below = points.iter().map(|(load, _)| *load).filter(|load| *load < at * 0.999).fold(f64::NAN, f64::max);
-        let above = points.iter().map(|(load, _)| *load).filter(|load| *load > at * 1.001).fold(f64::NAN, f64::min);
+        // Where all on one side differ by no more, it is the outermost.
+        let loads = || points.iter().map(|(load, _)| *load);
+        let below = loads().filter(|load| *load < at * 0.999).reduce(f64::max).or_else(|| loads().next());
+        let above = loads().filter(|load| *load > at * 1.001).reduce(f64::min).or_else(|| loads().next_back());
+        let (below, above) = (below.unwrap_or(at), above.unwrap_or(at));
         let words = format!(
             "throughput grows with {:.2} of the load's growth up to {} {unit} and {:.2} beyond (two lines through {} levels)",
             self.before,
@@ -234,11 +237,21 @@ mod tests {
         let good = sweep(|c| 50.0 * c.min(20.0));
         let mut with_bad = good.clone();
         with_bad.push(Level { state: State::Failing, ..level(128, 3.0) });
-        with_bad.push(Level { state: State::Measuring, ..level(3, 1.0) });
+        for (users, state) in [(3, State::Measuring), (6, State::OutOfBudget), (7, State::Stopped)] {
+            with_bad.push(Level { state, ..level(users, 1.0) });
+        }
         with_bad.push(Level { output_tokens_per_s: None, ..level(5, 1.0) });
         assert_eq!(knee(&with_bad), knee(&good));
         assert_eq!(knee(&good[4..]), None, "three levels are too few");
         assert_eq!(knee(&[]), None);
+    }
+
+    #[test]
+    fn loads_that_hardly_differ_still_enclose_the_knee() {
+        let at = |load: f64, rate| Level { load: Load::RequestsPerS(load), ..level(0, rate) };
+        let rates = [(1.0, 10.0), (1.0005, 100.0), (2.0, 105.0), (4.0, 110.0), (8.0, 115.0)];
+        let got = knee(&rates.map(|(load, rate)| at(load, rate))).unwrap();
+        assert_eq!((got.lo, got.hi), (1.0, 2.0), "{got:?}");
     }
 
     #[test]
