@@ -210,7 +210,10 @@ fn judge(swept: Swept, is_stopped: bool) -> Result<Swept, LoadError> {
             swept.ended_early
         ))),
         Some(_) if swept.ended_early.is_empty() => {
-            let why = swept.levels.iter().flat_map(|level| &level.notes).next_back();
+            // What went wrong says more than what came of it.
+            let notes = || swept.levels.iter().flat_map(|level| &level.notes);
+            let fault = notes().rev().find_map(|note| note.strip_prefix(stage::MOST_OFTEN));
+            let why = fault.or_else(|| notes().next_back().map(String::as_str));
             Err(LoadError::Endpoint(format!(
                 "no measured request ended well{}",
                 why.map_or_else(String::new, |why| format!(": {why}"))

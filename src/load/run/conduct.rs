@@ -354,6 +354,8 @@ impl<T: Transport> Conductor<'_, T> {
         let books = self.stage.books();
         level.state = match &books.cut {
             Some(cut) => cut.state,
+            // Of so few it does not end the sweep, but good it was not.
+            None if books.is_failing(self.site.plan.most_errors) => State::Failing,
             None if self.is_short => State::Short,
             None => State::Done,
         };

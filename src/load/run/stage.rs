@@ -20,6 +20,8 @@ use super::site::{Carrier, Lengths, Record, Site};
 const FEWEST_ENDED: u64 = 20;
 /// So many requests without a connection, and nothing else yet: there is no server.
 const NO_SERVER: u64 = 3;
+/// Before the words of that fault, in a note.
+pub(super) const MOST_OFTEN: &str = "the fault that came most often: ";
 /// Different faults that are told apart.
 const MOST_FAULTS: usize = 32;
 
@@ -290,13 +292,18 @@ impl Books {
         }
     }
 
+    /// Whether more than this share of what ended failed.
+    pub(super) fn is_failing(&self, most_errors: f64) -> bool {
+        self.faulty as f64 > most_errors * self.ended as f64
+    }
+
     /// Ends the level where too much fails.
     fn judge(&mut self, most_errors: f64) {
         let most = self.most_frequent_fault().unwrap_or_default();
         if self.unconnected == self.ended && self.ended >= NO_SERVER {
             let words = most.to_owned();
             self.cut(State::Failing, words, true);
-        } else if self.ended >= FEWEST_ENDED && self.faulty as f64 > most_errors * self.ended as f64 {
+        } else if self.ended >= FEWEST_ENDED && self.is_failing(most_errors) {
             let words = format!("{} of {} requests failed, most often: {most}", self.faulty, self.ended);
             self.cut(State::Failing, words, false);
         }
@@ -315,7 +322,7 @@ impl Books {
         }
         let is_told = self.cut.as_ref().is_some_and(|cut| cut.state == State::Failing);
         if let Some(words) = self.most_frequent_fault().filter(|_| !is_told) {
-            notes.push(format!("the fault that came most often: {words}"));
+            notes.push(format!("{MOST_OFTEN}{words}"));
         }
         if self.rests.0 > 0 {
             let (times, seconds) = (self.rests.0, self.rests.1 as f64 / 1e6);

@@ -99,6 +99,30 @@ fn too_many_faults_end_the_sweep_with_the_one_that_came_most() {
 }
 
 #[test]
+fn a_level_of_few_requests_that_mostly_failed_is_not_called_done() {
+    in_virtual_time(async {
+        let broken = |number: u64, _| match number {
+            0..4 => bad(50, Fault::Status { status: 500, words: "no".to_owned() }),
+            _ => good(50),
+        };
+        let mut plan = plan(Shape::Closed(vec![1, 2]), Span::Requests(10));
+        plan.most_errors = 0.3;
+        let swept = Stand::new(plan.clone(), broken).run().await;
+        let states: Vec<State> = swept.levels.iter().map(|level| level.state).collect();
+        assert_eq!((states, &*swept.ended_early), (vec![State::Failing, State::Done], ""), "the sweep goes on");
+        assert!(swept.levels[0].notes[0].ends_with("HTTP 500: no"), "{:?}", swept.levels[0].notes);
+        plan.most_errors = 0.4;
+        assert_eq!(Stand::new(plan, broken).run().await.levels[0].state, State::Done);
+        // Nothing else is to be heard where it all failed.
+        let mut plan = self::plan(Shape::Closed(vec![1]), Span::Requests(6));
+        plan.most_errors = 1.0;
+        let all = |_, _| bad(50, Fault::Cut("the engine died".to_owned()));
+        let error = judge(Stand::new(plan, all).run().await, false).unwrap_err().to_string();
+        assert_eq!(error, "no measured request ended well: the answer broke off: the engine died");
+    });
+}
+
+#[test]
 fn an_answer_without_content_is_none() {
     in_virtual_time(async {
         let stand = Stand::new(plan(Shape::Closed(vec![1]), Span::Requests(100)), |_, _| good(0));
@@ -204,4 +228,10 @@ fn a_sweep_in_which_nothing_ended_well_is_none() {
     assert!(words(swept(State::OutOfBudget, 0, "the budget")).contains("the budget; allow more"));
     assert!(words(Swept { ended_early: "no time".to_owned(), ..Swept::default() }).contains("no time; allow more"));
     assert_eq!(words(swept(State::Short, 0, "")), "no measured request ended well");
+    let mut noted = swept(State::Short, 0, "");
+    noted.levels[0].notes =
+        ["1 request was never sent", "the fault that came most often: HTTP 500: no", "users rested 5 times"]
+            .map(str::to_owned)
+            .into();
+    assert_eq!(words(noted), "no measured request ended well: HTTP 500: no");
 }
