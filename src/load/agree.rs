@@ -58,12 +58,13 @@ pub async fn agree<L: Lane>(plan: &Plan, lane: &mut L) -> Result<Terms, String> 
         most_tokens,
         manner: Manner::default(),
         notes: Vec::new(),
+        spent: 0,
     };
     fits(plan, &terms)?;
     let mut talk = Talk { plan, ask, terms, seed: fastrand::Rng::with_seed(!plan.seed) };
     talk.prompts().await?;
     talk.streams().await?;
-    Ok(talk.terms)
+    Ok(Terms { spent: talk.ask.spent(), ..talk.terms })
 }
 
 /// The model and, where it is said, its longest prompt and output together, tokens.

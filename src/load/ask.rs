@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::net::access::TOKEN_VARIABLE;
 
 use super::body::Form;
-use super::exchange::{Call, Fault, Lane, Stamp};
+use super::exchange::{Call, Fault, Lane, Stamp, Usage};
 use super::plan::Api;
 
 /// A request was understood and not taken.
@@ -42,6 +42,7 @@ pub(super) struct Ask<'a, L> {
     api: Api,
     limit: Duration,
     stamps: Vec<Stamp>,
+    spent: u64,
 }
 
 impl Refusal {
@@ -77,7 +78,12 @@ impl Api {
 
 impl<'a, L: Lane> Ask<'a, L> {
     pub(super) const fn new(lane: &'a mut L, api: Api, limit: Duration) -> Self {
-        Self { lane, api, limit, stamps: Vec::new() }
+        Self { lane, api, limit, stamps: Vec::new(), spent: 0 }
+    }
+
+    /// Tokens that all this has cost, as far as the endpoint counted them, and of outputs their events where it did not.
+    pub(super) const fn spent(&self) -> u64 {
+        self.spent
     }
 
     /// The models that the endpoint lists; a refusal where it lists none.
@@ -119,13 +125,24 @@ impl<'a, L: Lane> Ask<'a, L> {
         }
         let value: Value = serde_json::from_slice(&answer.body)
             .map_err(|_| "what the endpoint answers is no JSON: is it an OpenAI-compatible server?".to_owned())?;
-        Ok(Ok(value.pointer("/usage/prompt_tokens").and_then(Value::as_u64)))
+        let counted = |what: &str| value.pointer(what).and_then(Value::as_u64);
+        let usage = Usage {
+            prompt: counted("/usage/prompt_tokens"),
+            output: counted("/usage/completion_tokens"),
+            cached: None,
+        };
+        let (usage, _) = usage.plausible(1);
+        self.spent += usage.prompt.unwrap_or(0) + usage.output.unwrap_or(1);
+        Ok(Ok(usage.prompt))
     }
 
     /// Asks for a stream of so many tokens.
     pub(super) async fn stream(&mut self, body: Vec<u8>, output: u32) -> Heard<Told> {
         let call = Call { path: Form::path(self.api), body: Some(body), limit: self.limit, output: Some(output) };
         let exchange = self.lane.stream(call, &mut self.stamps).await;
+        let events = self.stamps.len() as u64;
+        let (usage, _) = exchange.usage.unwrap_or_default().plausible(events);
+        self.spent += usage.prompt.unwrap_or(0) + usage.output.unwrap_or(events);
         let (status, words) = match exchange.fault {
             None => {
                 let counted = exchange.usage.is_some_and(|usage| usage.output.is_some());

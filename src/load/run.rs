@@ -169,14 +169,15 @@ fn whole(plan: Plan, setup: &Setup, voice: Voice) -> Result<Swept, LoadError> {
 /// What the endpoint takes, and then the levels.
 async fn levels(plan: Plan, setup: &Setup, wire: Wire, voice: Voice) -> Result<Swept, LoadError> {
     let mut lane = wire.lane();
+    let mut purse = Purse::new(plan.budget, setup.clock.micros());
     let terms = tokio::select! {
         terms = agree(&plan, &mut lane) => terms.map_err(LoadError::Endpoint)?,
         () = until_stopped(&setup.stop, &voice) => return Err(LoadError::Stopped),
     };
     let mut work = Work::new(&plan, terms.clone());
-    let now = setup.clock.micros();
+    purse.close(terms.spent);
     let site = Rc::new(Site {
-        purse: RefCell::new(Purse::new(plan.budget, now)),
+        purse: RefCell::new(purse),
         plan,
         transport: wire,
         clock: Arc::clone(&setup.clock),

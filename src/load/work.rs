@@ -31,6 +31,8 @@ pub struct Terms {
     pub manner: Manner,
     /// What has to be known of this to read the figures, in sentences.
     pub notes: Vec<String>,
+    /// Tokens that it cost to find this out, as far as they were counted.
+    pub spent: u64,
 }
 
 /// A request that is ready to be sent.
@@ -150,6 +152,7 @@ pub(super) mod tests {
             most_tokens: None,
             manner,
             notes: Vec::new(),
+            spent: 0,
         }
     }
 

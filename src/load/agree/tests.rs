@@ -206,6 +206,8 @@ fn of_vllm_all_is_had_with_two_requests() {
             most_tokens: Some(960),
             manner,
             notes: Vec::new(),
+            // 16 ids and a token, 16 and 8.
+            spent: 41,
         }
     );
     assert_eq!(server.asked.len(), 2);

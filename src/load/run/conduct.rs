@@ -221,7 +221,7 @@ impl<T: Transport> Conductor<'_, T> {
                 _ => self.patience(),
             };
             let until = *self.waits_until.get_or_insert(now.saturating_add(patience));
-            return in_flight == 0 || now >= until;
+            return in_flight == 0 || now >= until || now >= self.site.purse.borrow().deadline();
         }
         false
     }
@@ -232,13 +232,13 @@ impl<T: Transport> Conductor<'_, T> {
         let mut books = self.stage.books_mut();
         if self.site.is_stopped() {
             books.cut(State::Stopped, "it was told to stop".to_owned(), true);
-        } else if now >= deadline {
+        } else if now >= deadline && !(self.phase == State::Ending && books.owed == 0) {
             let words = self.site.purse.borrow().no_time();
             books.cut(State::OutOfBudget, words, true);
         } else if now.saturating_add(books.longest) >= deadline && books.may_begin() {
             // What is in flight shall end within the budget.
             let words = self.site.purse.borrow().no_time();
-            books.cut(State::OutOfBudget, words, false);
+            books.out_of_budget(words);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::load::plan::Budget;
 pub(super) struct Purse {
     budget: Budget,
     deadline: u64,
-    /// Tokens that the levels before this one have cost.
+    /// Tokens that the agreement and the levels before this one have cost.
     spent: u64,
     /// Tokens planned for what is in flight.
     out: u64,
@@ -38,7 +38,7 @@ impl Purse {
     pub(super) const fn settle(&mut self, tokens: u64) {
         self.out = self.out.saturating_sub(tokens);
     }
-    /// A level ended that has cost so many tokens; nothing is in flight.
+    /// A level ended, or the agreement, that has cost so many tokens; nothing is in flight.
     pub(super) const fn close(&mut self, cost: u64) {
         self.spent = self.spent.saturating_add(cost);
         self.out = 0;

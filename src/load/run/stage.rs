@@ -172,7 +172,7 @@ impl<T: Transport> Stage<T> {
         let mut purse = self.site.purse.borrow_mut();
         if !purse.take(record.spent_tokens(), planned(&job)) {
             self.site.jobs.borrow_mut().give_back(lengths, job);
-            books.cut(State::OutOfBudget, purse.no_tokens(), false);
+            books.out_of_budget(purse.no_tokens());
             return None;
         }
         let now = self.site.now();
@@ -243,6 +243,15 @@ impl Books {
         self.shut = true;
         if self.cut.as_ref().is_none_or(|cut| at_once && !cut.at_once) {
             self.cut = Some(Cut { state, words, at_once });
+        }
+    }
+
+    /// Lets no more requests begin for want of a budget, which ends the level unless all that is measured has begun.
+    pub(super) fn out_of_budget(&mut self, words: String) {
+        if self.to.is_some() {
+            self.shut = true;
+        } else {
+            self.cut(State::OutOfBudget, words, false);
         }
     }
 

@@ -75,6 +75,27 @@ fn a_level_whose_last_request_ends_within_the_budget_is_whole() {
     });
 }
 
+/// All that is measured has begun at 10.7 s, after a warm-up of one request, and ended at 15.5 s.
+#[test]
+fn a_level_that_is_measured_is_not_spoiled_by_a_budget_that_ends_after() {
+    // Out of time for more requests; for what is in flight; out of tokens.
+    for (seconds, tokens, late) in [(15.8, u64::MAX, 700), (16.0, u64::MAX, 30_000), (100.0, 680, 700)] {
+        in_virtual_time(async {
+            let mut plan = plan(Shape::Closed(vec![2]), time(0.0, 10.0, 1, 10.0));
+            (plan.budget.seconds, plan.budget.tokens) = (seconds, tokens);
+            let mut is_long = false;
+            let script = move |_, now| match now {
+                10_000.. if !std::mem::replace(&mut is_long, true) => good(5_000),
+                10_800.. => good(late),
+                _ => good(700),
+            };
+            let swept = Stand::new(plan, script).run().await;
+            let level = &swept.levels[0];
+            assert_eq!((level.state, level.requests.measured, &*swept.ended_early), (State::Done, 28, ""), "{seconds}");
+        });
+    }
+}
+
 #[test]
 fn too_many_faults_end_the_sweep_with_the_one_that_came_most() {
     in_virtual_time(async {
