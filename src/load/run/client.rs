@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::load::level::{Client, Lag};
+use crate::load::rank::enough;
 
 /// A client later than this may have been the limit, s …
 const LATE_S: f64 = 1e-3;
@@ -36,7 +37,7 @@ impl Lags {
         Lag {
             n: kept.len(),
             p50: seconds(kept.value_at_quantile(0.5)),
-            p99: seconds(kept.value_at_quantile(0.99)),
+            p99: seconds(kept.value_at_quantile(0.99)).filter(|_| enough(0.99, kept.len())),
             max: seconds(kept.max()),
         }
     }
@@ -147,8 +148,9 @@ impl Proof {
 fn limits(client: &Client, ttft_p50: Option<f64>) -> Vec<String> {
     let most = LATE_S.max(LATE_OF_TTFT * ttft_p50.unwrap_or(0.0));
     let late = |what: &str, lag: &Lag| {
-        let p99 = lag.p99.filter(|p99| *p99 > most)?;
-        Some(format!("{what}: P99 {:.2} ms, above {:.2} ms", p99 * 1e3, most * 1e3))
+        // Of too few for a P99 each one tells.
+        let (which, worst) = lag.p99.map(|p99| ("P99", p99)).or_else(|| Some(("at most", lag.max?)))?;
+        (worst > most).then(|| format!("{what}: {which} {:.2} ms, above {:.2} ms", worst * 1e3, most * 1e3))
     };
     let busy = client.cpu_pct.filter(|pct| *pct > BUSY_PCT);
     [
@@ -200,15 +202,31 @@ mod tests {
         assert!(proof.client(0, None).limits.is_empty());
         proof.dispatch.add(2_500);
         proof.ticks.add(1_200);
-        let words =
-            ["requests began late: P99 2.50 ms, above 1.00 ms", "the event loop was late: P99 1.20 ms, above 1.00 ms"];
+        let words = [
+            "requests began late: at most 2.50 ms, above 1.00 ms",
+            "the event loop was late: at most 1.20 ms, above 1.00 ms",
+        ];
         assert_eq!(proof.client(0, Some(0.05)).limits, words);
         // What is late by less than 1 % of the TTFT does not bend it.
-        assert_eq!(proof.client(0, Some(0.2)).limits, ["requests began late: P99 2.50 ms, above 2.00 ms"]);
+        assert_eq!(proof.client(0, Some(0.2)).limits, ["requests began late: at most 2.50 ms, above 2.00 ms"]);
         assert!(proof.client(0, Some(0.3)).limits.is_empty());
         let lag = proof.client(0, None).dispatch_lag;
-        assert_eq!(lag.n, 4);
+        assert_eq!((lag.n, lag.p99), (4, None));
         assert!((lag.p50.unwrap() - 950e-6).abs() < 1e-6 && (lag.max.unwrap() - 2.5e-3).abs() < 3e-6, "{lag:?}");
+    }
+
+    #[test]
+    fn a_p99_takes_as_many_as_one_needs() {
+        let mut proof = Proof::new(|| Some(0));
+        (0..367).for_each(|_| proof.dispatch.add(100));
+        proof.dispatch.add(9_000);
+        let client = proof.client(0, None);
+        assert!(client.dispatch_lag.p99.is_some_and(|p99| p99 < 1e-3) && client.limits.is_empty(), "{client:?}");
+        let mut few = Proof::new(|| Some(0));
+        (0..366).for_each(|_| few.dispatch.add(100));
+        few.dispatch.add(9_000);
+        let client = few.client(0, None);
+        assert_eq!((client.dispatch_lag.p99, client.limits.len()), (None, 1));
     }
 
     #[test]
