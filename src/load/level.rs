@@ -122,7 +122,7 @@ impl State {
     }
 }
 
-/// What became of the requests of a level. All but `sent` and the last two count measured requests only.
+/// What became of the requests of a level. All but `sent` and `not_sent` count measured requests only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Requests {
@@ -138,7 +138,7 @@ pub struct Requests {
     pub cut: u64,
     /// Failed in any other way: another status, an error in the stream, no answer in time.
     pub failed: u64,
-    /// Connections that could not be made. Such a request was not sent.
+    /// Connections that could not be made. Such a request was not sent, and not measured: it should have been.
     pub unconnected: u64,
     /// Came while as many as may be were in flight, and began late for it.
     pub held_back: u64,
@@ -255,7 +255,7 @@ pub struct Lag {
     pub n: u64,
     /// Median.
     pub p50: Option<f64>,
-    /// 99th percentile.
+    /// 99th percentile; `None` where n does not suffice for one.
     pub p99: Option<f64>,
     /// Largest.
     pub max: Option<f64>,

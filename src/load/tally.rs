@@ -11,7 +11,7 @@ mod gaps;
 mod tests;
 
 use super::exchange::{Exchange, Fault, Stamp, Usage};
-use super::level::{Client, Lag, Latency, Level, Load, Requests, Tokens};
+use super::level::{Client, Latency, Level, Load, Requests, Tokens};
 use super::plan::Slo;
 use super::rank::Sample;
 use super::rates::{Bins, goodput};
@@ -51,6 +51,8 @@ pub struct Frame {
 pub struct Ended<'a> {
     /// When it should have begun, µs.
     pub intended: u64,
+    /// The moment that [`Tally::sent`] was told of, µs.
+    pub begun: u64,
     /// Whether it had to wait for a place among the requests in flight.
     pub held_back: bool,
     /// When such a place was there, µs; for one that did not wait, `intended`.
@@ -98,7 +100,6 @@ pub struct Tally {
     scheduled_ttft: Sample,
     scheduled_e2e: Sample,
     itl: Gaps,
-    lag: Gaps,
     flow: Flow,
     slices: Slices,
     saturation: Saturation,
@@ -183,7 +184,6 @@ impl Tally {
             scheduled_ttft: Sample::default(),
             scheduled_e2e: Sample::default(),
             itl: Gaps::new(),
-            lag: Gaps::new(),
             flow: Flow::default(),
             slices: Slices::new(frame.epoch_unix_ms),
             saturation: Saturation::default(),
@@ -207,8 +207,8 @@ impl Tally {
         self.to = Some(micros);
     }
 
-    /// A request was dispatched at this moment, µs; one that then [ended](Self::add) without ever being dispatched, for
-    /// want of a connection, is not counted as sent.
+    /// A request begins at this moment, µs, and is dispatched then or a little later; one that then [ended](Self::add)
+    /// without ever being dispatched, for want of a connection, is not counted as sent.
     pub fn sent(&mut self, micros: u64) {
         self.first_sent.get_or_insert(micros);
         self.begun += 1;
@@ -228,18 +228,15 @@ impl Tally {
         let began = exchange.dispatched.unwrap_or_else(|| ended.free.max(ended.intended));
         let measured = self.from.is_some_and(|from| from <= began) && self.is_before_end(began);
         self.ended += 1;
-        self.ended_until += u64::from(self.is_before_end(began));
+        // As it was counted when it began: it may have been dispatched on the other side of the end.
+        self.ended_until += u64::from(self.is_before_end(ended.begun));
         self.last_end = self.last_end.max(exchange.end);
-        self.requests.held_back += u64::from(ended.held_back);
+        self.requests.held_back += u64::from(measured && ended.held_back);
         self.spent = self.spent.saturating_add(spent(ended));
         self.implausible += u64::from(exchange.usage.is_some_and(|usage| usage.plausible(events(ended.stamps)).1));
         self.saturation.ended();
         match exchange.dispatched {
-            Some(dispatched) if measured => {
-                self.requests.measured += 1;
-                self.lag.push(dispatched.saturating_sub(ended.intended.max(ended.free)));
-            }
-            Some(_) => {}
+            Some(_) => self.requests.measured += u64::from(measured),
             None => self.requests.sent = self.requests.sent.saturating_sub(1),
         }
         match good(ended) {
@@ -312,6 +309,7 @@ impl Tally {
             self.scheduled_ttft.push(seconds(ended.intended, first));
             self.scheduled_e2e.push(seconds(ended.intended, last));
         }
+        self.itl.requests += u64::from(ended.stamps.len() > 1);
         for pair in ended.stamps.windows(2) {
             let gap = pair[1].at.saturating_sub(pair[0].at);
             self.itl.push(gap);
@@ -341,11 +339,6 @@ impl Tally {
     /// closed loop, where a user waits for its answer.
     pub fn is_over_saturated(&self) -> bool {
         self.frame.open && self.saturation.is_over()
-    }
-
-    /// From the intended start of the measured requests, or from when there was a place for them, to their dispatch.
-    pub fn dispatch_lag(&self) -> Lag {
-        self.lag.lag()
     }
 
     /// Whether all that began before the end of the measured time has ended.

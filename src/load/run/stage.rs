@@ -207,6 +207,7 @@ impl<T: Transport> Stage<T> {
         let free = slot.held_until.unwrap_or(slot.intended);
         record.add(&Ended {
             intended: slot.intended,
+            begun: ticket.at,
             held_back: slot.held_until.is_some(),
             free,
             prompt: ticket.job.prompt,

@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::load::level::{Lag, Latency, Quantile};
+use crate::load::level::{Latency, Quantile};
 use crate::load::rank::enough;
 
 /// Longest that is told apart, µs.
@@ -16,6 +16,9 @@ pub(super) struct Gaps {
     /// `None`: these bounds make no histogram, which the tests rule out.
     counts: Option<Histogram<u64>>,
     n: u64,
+    /// Requests that they are of. Gaps of the same request depend on each other, so that it takes as many requests for a
+    /// quantile as it takes gaps that do not.
+    pub(super) requests: u64,
     sum: u128,
     least: u64,
     most: u64,
@@ -23,7 +26,7 @@ pub(super) struct Gaps {
 
 impl Gaps {
     pub(super) fn new() -> Self {
-        Self { counts: Histogram::new_with_max(MOST, DIGITS).ok(), n: 0, sum: 0, least: u64::MAX, most: 0 }
+        Self { counts: Histogram::new_with_max(MOST, DIGITS).ok(), n: 0, requests: 0, sum: 0, least: u64::MAX, most: 0 }
     }
 
     pub(super) fn push(&mut self, micros: u64) {
@@ -44,8 +47,8 @@ impl Gaps {
 
     /// With quantiles that have no interval: gaps of the same request are not independent.
     pub(super) fn latency(&self) -> Latency {
-        let quantile =
-            |q: f64| Some(Quantile { value: self.quantile(q)?, lo: None, hi: None, enough: enough(q, self.n) });
+        let is_enough = |q: f64| enough(q, self.n.min(self.requests));
+        let quantile = |q: f64| Some(Quantile { value: self.quantile(q)?, lo: None, hi: None, enough: is_enough(q) });
         let some = |value: f64| (self.n > 0).then_some(value / 1e6);
         Latency {
             n: self.n,
@@ -56,11 +59,6 @@ impl Gaps {
             p95: quantile(0.95),
             p99: quantile(0.99),
         }
-    }
-
-    pub(super) fn lag(&self) -> Lag {
-        let max = (self.n > 0).then_some(self.most as f64 / 1e6);
-        Lag { n: self.n, p50: self.quantile(0.5), p99: self.quantile(0.99), max }
     }
 }
 
@@ -75,6 +73,7 @@ mod tests {
         for i in 0..10_000 {
             gaps.push(i * 7 % 10_000 * 1000);
         }
+        gaps.requests = 368;
         let got = gaps.latency();
         assert_eq!((got.n, got.min, got.max, got.mean), (10_000, Some(0.0), Some(9.999), Some(4.9995)));
         for (quantile, expected) in [(got.p50, 4.999), (got.p95, 9.499), (got.p99, 9.899)] {
@@ -82,15 +81,20 @@ mod tests {
             assert!((quantile.value / expected - 1.0).abs() < 1e-3, "{quantile:?} {expected}");
             assert_eq!((quantile.lo, quantile.hi, quantile.enough), (None, None, true));
         }
-        assert_eq!(gaps.lag().max, Some(9.999));
+        gaps.requests = 72;
+        let enough = [got.p50, got.p95, got.p99].map(|quantile| quantile.unwrap().enough);
+        let of = gaps.latency();
+        assert_eq!(enough, [true; 3]);
+        assert_eq!([of.p50, of.p95, of.p99].map(|quantile| quantile.unwrap().enough), [true, true, false]);
     }
 
     #[test]
     fn of_nothing_there_is_nothing_and_what_is_too_long_is_still_counted() {
-        assert_eq!((Gaps::new().latency(), Gaps::new().lag()), (Latency::default(), Lag::default()));
+        assert_eq!(Gaps::new().latency(), Latency::default());
         let mut gaps = Gaps::new();
         gaps.push(5_000_003);
-        assert_eq!(gaps.lag(), Lag { n: 1, p50: Some(5.000_003), p99: Some(5.000_003), max: Some(5.000_003) });
+        let got = gaps.latency();
+        assert_eq!((got.n, got.p99.map(|p99| p99.value), got.max), (1, Some(5.000_003), Some(5.000_003)));
         let mut gaps = Gaps::new();
         gaps.push(MOST * 5);
         let got = gaps.latency();
