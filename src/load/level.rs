@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Level {
-    /// Its place in the order in which levels are measured, from 0.
+    /// Its place in the order in which levels are planned, from 0.
     pub place: u32,
     /// Which repetition of the same load it is, from 0.
     pub repeat: u32,
@@ -87,6 +87,8 @@ impl Default for Load {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
+    /// Not begun yet. It says so once, at the start of a sweep, and may be left out.
+    Planned,
     /// Not measured yet.
     #[default]
     WarmingUp,
@@ -118,7 +120,7 @@ impl Requests {
 impl State {
     /// Whether it is over.
     pub const fn is_over(self) -> bool {
-        !matches!(self, Self::WarmingUp | Self::Measuring | Self::Ending)
+        !matches!(self, Self::Planned | Self::WarmingUp | Self::Measuring | Self::Ending)
     }
 }
 

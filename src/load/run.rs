@@ -50,7 +50,7 @@ use site::{Jobs, Record, Site};
 const STOP_LOOK: Duration = Duration::from_millis(20);
 /// … and how many of these looks pass between two words.
 const LOOKS_A_WORD: u64 = 20;
-/// Words that may wait for a caller that is slow to hear them; more are left out, but for levels that are over.
+/// Words that may wait for a caller that is slow to hear them; more are left out, but for levels planned or over.
 const MOST_WAITING: usize = 64;
 
 /// Where and with what a sweep runs.
@@ -78,7 +78,7 @@ pub enum Said {
         /// What it is doing.
         what: String,
     },
-    /// A level, whole or as far as it is (about once a second).
+    /// A level, whole or as far as it is (about once a second); at first each of them, as planned.
     Level(Box<Level>),
 }
 
@@ -147,7 +147,8 @@ struct Voice {
 
 impl Voice {
     fn say(&self, word: Said) {
-        let must = matches!(&word, Said::Level(level) if level.state.is_over());
+        // What is said once.
+        let must = matches!(&word, Said::Level(level) if level.state.is_over() || level.state == State::Planned);
         if must || self.waiting.load(Ordering::Relaxed) < MOST_WAITING {
             // Counted first: it may be heard before this goes on. Whoever does not listen any more misses nothing.
             self.waiting.fetch_add(1, Ordering::Relaxed);

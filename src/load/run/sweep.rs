@@ -3,10 +3,10 @@
 use std::io;
 use std::rc::Rc;
 
-use crate::load::Swept;
 use crate::load::exchange::Transport;
 use crate::load::level::{Level, Load, State};
 use crate::load::plan::{Shape, Span};
+use crate::load::{Said, Swept};
 
 use super::conduct::{Over, level};
 use super::order::{self, Leg, legs};
@@ -20,9 +20,13 @@ use super::site::Site;
 pub(super) async fn sweep<T: Transport>(site: &Rc<Site<T>>) -> io::Result<Swept> {
     let legs = legs(&site.plan);
     let mut progress = Progress::new(legs.clone(), site.now() as f64 / 1e6);
+    for (place, leg) in (0..).zip(&legs) {
+        let planned = Level { place, repeat: leg.repeat, load: leg.load, state: State::Planned, ..Level::default() };
+        (site.say)(Said::Level(Box::new(planned)));
+    }
     let mut swept = Swept::default();
     let mut left_out = Vec::new();
-    for (i, leg) in legs.iter().enumerate() {
+    for ((i, leg), place) in legs.iter().enumerate().zip(0..) {
         if is_beyond(&swept.levels, *leg) {
             left_out.push(order::words(leg.load));
             progress.end(&site.plan, 0.0, None);
@@ -33,7 +37,7 @@ pub(super) async fn sweep<T: Transport>(site: &Rc<Site<T>>) -> io::Result<Swept>
             break;
         }
         let start = site.now();
-        let Over { level, cut } = level(site, *leg, swept.levels.len() as u32, &mut progress).await?;
+        let Over { level, cut } = level(site, *leg, place, &mut progress).await?;
         progress.end(&site.plan, site.now().saturating_sub(start) as f64 / 1e6, site.took_s.get());
         let ends = matches!(level.state, State::Failing | State::OutOfBudget | State::Stopped);
         swept.levels.push(level);

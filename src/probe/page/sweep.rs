@@ -80,7 +80,7 @@ pub(super) fn name(level: &Level) -> String {
 /// How it ended, in a word or two.
 const fn state(state: State) -> &'static str {
     match state {
-        State::WarmingUp => "not measured",
+        State::Planned | State::WarmingUp => "not measured",
         State::Measuring | State::Ending => "not over",
         State::Done => "done",
         State::Short => "short",

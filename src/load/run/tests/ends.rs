@@ -213,6 +213,9 @@ fn higher_rates_are_left_out_where_more_came_than_was_served() {
                 .map(|(rate, state)| level(rate, repeat, state))
         };
         assert_eq!(levels, [round(0), round(1)].concat());
+        // Places are those of the plan.
+        let places: Vec<u32> = swept.levels.iter().map(|level| level.place).collect();
+        assert_eq!(places, [0, 1, 2, 4, 5, 6]);
         let words = "more came than was served, so higher rates were left out: 9 requests/s, 9 requests/s";
         assert_eq!(swept.ended_early, words);
         // Not before 5 s, and what was in flight was waited for.

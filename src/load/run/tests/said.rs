@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
-use crate::load::level::{Level, State};
+use crate::load::level::{Level, Load, State};
 use crate::load::plan::{Shape, Span};
 use crate::load::run::{MOST_WAITING, on_own_thread};
 use crate::load::{LoadError, Said, Swept};
@@ -61,6 +61,11 @@ fn levels_are_shown_once_a_second_and_when_they_are_over() {
             .iter()
             .filter_map(|(at, word)| if let Said::Level(level) = word { Some((*at, &**level)) } else { None })
             .collect();
+        let planned: Vec<_> = shown.iter().take(2).map(|(at, l)| (*at, l.state, l.place, l.load)).collect();
+        let first = |place, users| (0, State::Planned, place, Load::Users(users));
+        assert_eq!(planned, [first(0, 1), first(1, 2)], "each, once, before anything");
+        let shown = &shown[2..];
+        assert!(shown.iter().all(|(_, level)| level.state != State::Planned));
         let states: Vec<State> = shown.iter().filter(|(_, level)| level.place == 0).map(|(_, l)| l.state).collect();
         assert!(
             states.starts_with(&[State::WarmingUp, State::Measuring]) && states.ends_with(&[State::Done]),

@@ -50,6 +50,7 @@ pub(super) const fn seconds(value: f64) -> Seconds {
 /// How far a level is, or how it ended.
 pub(super) const fn state(state: State) -> &'static str {
     match state {
+        State::Planned => "planned",
         State::WarmingUp => "warming up",
         State::Measuring => "measuring",
         State::Ending => "ending",
@@ -65,6 +66,7 @@ pub(super) const fn state(state: State) -> &'static str {
 /// The same in a word, where it is not as planned or not over.
 pub(in crate::ui::panes) const fn short(state: State) -> &'static str {
     match state {
+        State::Planned => "planned",
         State::WarmingUp => "warm-up",
         State::Measuring => "running",
         State::Ending => "ending",
