@@ -117,7 +117,7 @@ fn client(endpoint: &Endpoint, authorities: &Authorities, clock: &Arc<dyn Clock>
 
 /// A request with a body that no buffer of the server holds whole.
 fn call() -> Call {
-    Call { path: "/v1/chat/completions", body: Some(vec![b' '; 40_000]), limit: Duration::from_mins(1) }
+    Call { path: "/v1/chat/completions", body: Some(vec![b' '; 40_000]), limit: Duration::from_mins(1), output: None }
 }
 
 fn runtime() -> tokio::runtime::Runtime {
