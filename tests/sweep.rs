@@ -138,11 +138,29 @@ fn a_sweep_of_small_levels_is_measured_and_kept() {
     assert!(report.levels.iter().all(|level| level.server.is_some()), "the engine is read meanwhile");
     assert!(!report.verdict.summary.contains("reference"), "{}", report.verdict.summary);
     assert!(!home.folder().join("baseline").exists(), "a sweep is none");
-    // The same within the cool-down is that run.
-    let again = home.on(&engine, &SMALL);
-    assert_eq!(again.report().run, report.run, "{}", again.stderr);
-    let other = idle();
-    assert_ne!(home.on(&other, &SMALL).report().run, report.run, "another endpoint is another run");
+}
+
+#[test]
+fn a_second_sweep_of_the_same_is_a_measurement_of_its_own() {
+    let (home, engine) = (Home::new(), idle());
+    let (first, second) = (home.on(&engine, &SMALL), home.on(&engine, &SMALL));
+    assert_eq!((first.code, second.code), (0, 0), "{}", second.stderr);
+    assert_ne!(first.report().run, second.report().run);
+    assert!(engine.streams() >= 16, "{}", engine.streams());
+}
+
+#[test]
+fn a_sweep_beside_the_same_one_in_another_process_is_refused() {
+    let (home, engine) = (Home::new(), slow(None));
+    let mut first = home.start(&engine, &LONG, "");
+    until("the first sweep", || (engine.streams() > 2).then_some(()));
+    let url = engine.url();
+    let args = [&["--engine", &url, "--force"], LONG.as_slice()].concat();
+    let second: Said = home.command(&args).output().unwrap().into();
+    interrupt(&first);
+    first.wait().unwrap();
+    assert_eq!(second.code, 4, "{}", second.stderr);
+    assert!(second.stderr.contains(&format!("(process {}) runs sweep on {url}", first.id())), "{}", second.stderr);
 }
 
 #[test]

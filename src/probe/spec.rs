@@ -80,7 +80,8 @@ pub struct ProbeSpec {
     /// What a run with these parameters costs on this target.
     pub cost: fn(&Params, &Target) -> Cost,
     /// How long after a run that went well the same request means that run, ms: so long it takes until
-    /// clocks and temperature are again what they were.
+    /// clocks and temperature are again what they were. 0: every request is a measurement of its own, which neither a run
+    /// that is over nor one that another process has under way stands for.
     pub cool_ms: u64,
     /// Which figure of the result stands for the whole on one line.
     pub headline: &'static str,
@@ -419,6 +420,11 @@ impl PartialEq for Target {
 }
 
 impl ProbeSpec {
+    /// Whether a run may stand for a second request for the same.
+    pub const fn stands_for_same(&self) -> bool {
+        self.cool_ms > 0
+    }
+
     /// What a run costs. Unless the probe knows better, it may draw all that the GPU is allowed to.
     pub fn costs(&self, params: &Params, target: &Target) -> Cost {
         let mut cost = (self.cost)(params, target);

@@ -1,7 +1,7 @@
 //! One probe without a screen.
 //!
 //! Invariant: the same request in another process, running or just over, is one run: this one waits for it
-//! and hands on its report.
+//! and hands on its report. Not so for probes whose every request is a measurement of its own.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -178,6 +178,9 @@ impl Prepared {
     fn join(&self, inputs: &Inputs, say: &mut impl FnMut(&Step)) -> Result<Option<Ran>, Interrupted> {
         let Ok(files) = &self.files else { return Ok(None) };
         let probe = &PROBES[self.wanted.place];
+        if !probe.spec.stands_for_same() {
+            return Ok(None);
+        }
         let mut joined: Option<Holder> = None;
         loop {
             let report = recent(files, probe, &self.ask, inputs.clock.now());
