@@ -181,15 +181,15 @@ pub fn run_as_child(request: &str) -> u8 {
         return LEFT as u8;
     }
     end_after(request.most_ms);
-    let Ok(sealed) = unseal(&request) else { return LEFT as u8 };
+    // Before anything listens to the same input.
+    let sealed = unseal(&request);
     let stop = Arc::new(AtomicBool::new(false));
     obey(&stop);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     // A handle of its own, so that libraries can be kept from writing to it.
     let Ok(out) = io::stdout().as_fd().try_clone_to_owned() else { return 2 };
     let mut link = Link::new(request, clock, stop, Box::new(File::from(out)));
-    link.sealed = sealed;
-    let last = match attempt(&mut link) {
+    let last = match attempt(&mut link, sealed) {
         Ok(outcome) => Message::Result(outcome),
         Err(failure) => Message::Error(failure),
     };
@@ -198,9 +198,15 @@ pub fn run_as_child(request: &str) -> u8 {
     code
 }
 
-fn attempt(link: &mut Link) -> Result<Outcome, Failure> {
+fn attempt(link: &mut Link, sealed: io::Result<Option<Sealed>>) -> Result<Outcome, Failure> {
     let run = link.request.run.clone();
     link.say(&Message::Hello { version: VERSION, run })?;
+    link.sealed = sealed.map_err(|error| {
+        Failure::Failed(format!(
+            "what opens the endpoint did not come ({}): run it again",
+            text::clean(&error.to_string())
+        ))
+    })?;
     let Some(probe) = super::find(&link.request.probe) else {
         return Err(Failure::Failed(format!("this program has no probe '{}'", text::clean(&link.request.probe))));
     };
@@ -307,6 +313,16 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn what_opens_the_endpoint_and_did_not_come_is_told() {
+        let said = Said::default();
+        let clock: Arc<dyn Clock> = Arc::new(Hands::default());
+        let mut link = Link::new(request("sweep"), clock, Arc::default(), Box::new(said.clone()));
+        let failure = attempt(&mut link, Err(io::ErrorKind::UnexpectedEof.into())).unwrap_err();
+        assert!(matches!(&failure, Failure::Failed(why) if why.starts_with("what opens the endpoint")), "{failure:?}");
+        assert!(!said.0.lock().unwrap().is_empty(), "its name came first");
     }
 
     #[test]
