@@ -50,8 +50,10 @@ impl Levels {
         Some(Sweep { run: Arc::clone(&ask.run), endpoint, levels, knee: None, runs: true })
     }
 
-    /// All of them, for the report; the one that was under way when the run was stopped says so.
+    /// Those that began, for the report; the one that was under way when the run was stopped says so. The others are for
+    /// the screen alone: nothing was measured of them.
     pub(super) fn end(mut self, stopped: bool) -> Vec<Level> {
+        self.0.retain(|level| level.state.is_over() || level.started_unix_ms > 0);
         for level in self.0.iter_mut().filter(|level| stopped && !level.state.is_over()) {
             level.state = State::Stopped;
         }
@@ -70,7 +72,7 @@ mod tests {
     use crate::load::level::Server;
 
     fn level(place: u32, repeat: u32, state: State, ended_unix_ms: u64) -> Level {
-        Level { place, repeat, state, from_unix_ms: 1, ended_unix_ms, ..Level::default() }
+        Level { place, repeat, state, started_unix_ms: 1, from_unix_ms: 1, ended_unix_ms, ..Level::default() }
     }
 
     #[test]
@@ -117,6 +119,10 @@ mod tests {
             levels.take(level(1, 0, State::Measuring, 0));
             levels.end(stopped).iter().map(|level| level.state).collect::<Vec<_>>()
         };
+        let mut levels = Levels::default();
+        levels.take(level(0, 0, State::Done, 5));
+        levels.take(Level { place: 1, ..Level::default() });
+        assert_eq!((levels.0.len(), levels.end(true).len()), (2, 1), "one that never began is for the screen alone");
         assert_eq!(states(true), [State::Done, State::Stopped]);
         assert_eq!(states(false), [State::Done, State::Measuring], "a client that died has not been told to");
     }
