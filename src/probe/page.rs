@@ -73,9 +73,7 @@ pub fn page(report: &Report) -> String {
     let ends = ["no result", "not run", "stopped"].into_iter().find_map(|end| Some((end, summary.strip_prefix(end)?)));
     let _ = match ends {
         Some((end, why)) if report.ending != Ending::Done => writeln!(out, "**{end}**{why}\n"),
-        // A sweep has nothing that it could be judged by.
-        _ if report.ending == Ending::Done && !report.levels.is_empty() => writeln!(out, "**measured**: {summary}\n"),
-        _ => writeln!(out, "**{}**: {summary}\n", report.verdict.level.word()),
+        _ => writeln!(out, "**{}**: {summary}\n", report.verdict_word()),
     };
     for advice in &report.verdict.advice {
         let _ = writeln!(out, "- {advice}");

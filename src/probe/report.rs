@@ -318,6 +318,13 @@ impl Report {
         self.results.iter().find(|judged| judged.figure.id == spec.headline).or_else(|| self.results.first())
     }
 
+    /// The verdict in a word. A sweep has no reference to be good or bad by: with a result it is "measured".
+    pub fn verdict_word(&self) -> &'static str {
+        let is_measured =
+            self.probe == sweep::ID && self.ending == Ending::Done && self.verdict.level == Level::Unknown;
+        if is_measured { "measured" } else { self.verdict.level.word() }
+    }
+
     /// Takes in what the probe found, holds it against what is known, and judges.
     pub fn take(&mut self, outcome: Outcome, baseline: Option<&Self>) {
         let told = timeline::explain(&outcome.moments, &self.environment.gpus);

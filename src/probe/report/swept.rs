@@ -7,7 +7,12 @@ use super::super::spec::Grouped;
 use super::super::sweep::ENDED_EARLY;
 use super::{Level, Report, Verdict};
 use crate::load;
-use crate::load::level::Load;
+use crate::load::level::{Load, State};
+
+/// Requests that show how late the client was: as many as a P95 takes.
+const LAGS: u64 = 72;
+/// Of what is wrong with a request, what is this host's doing.
+const CLIENT_FAULTS: [&str; 2] = ["no more files may be opened", "no local port is left"];
 
 /// Output tokens per second of a level; 0 where none were measured, which is the least of all.
 pub(in crate::probe) fn rate(level: &load::Level) -> f64 {
@@ -32,13 +37,51 @@ pub(in crate::probe) fn load_words(load: &Load) -> String {
     }
 }
 
+/// Whether a level was measured in a steady state, so that its figures stand for its load.
+pub(in crate::probe) const fn is_sound(level: &load::Level) -> bool {
+    matches!(level.state, State::Done | State::Short)
+}
+
 /// The verdict on a sweep that ended with a result.
 pub(super) fn verdict(report: &Report) -> Verdict {
+    let mut words = throughput(report);
     let levels = &report.levels;
-    let most = levels.iter().map(rate).fold(0.0, f64::max);
-    let highest = levels.iter().max_by(|a, b| load_value(&a.load).total_cmp(&load_value(&b.load)));
+    let by_load = |a: &&load::Level, b: &&load::Level| load_value(&a.load).total_cmp(&load_value(&b.load));
+    let in_state = |state: State| levels.iter().filter(move |level| level.state == state).min_by(by_load);
+    if let Some(over) = in_state(State::OverSaturated) {
+        // Writing to a String never fails, here and below.
+        let _ = write!(words, "; {} more came than was served", load_words(&over.load));
+    }
+    let ended_early = report.environment.facts.get(ENDED_EARLY);
+    if let Some(failing) = in_state(State::Failing).filter(|_| ended_early.is_none()) {
+        let fault = failing.notes.first().map(|fault| format!(" ({fault})")).unwrap_or_default();
+        let _ = write!(words, "; {} too many requests failed{fault}", load_words(&failing.load));
+    }
+    let limited = levels.iter().filter(|level| !level.client.limits.is_empty()).count();
+    if limited > 0 {
+        let _ = write!(words, "; the client may have been the limit at {limited} of {} levels", levels.len());
+    } else if levels.iter().any(|level| rate(level) > 0.0) {
+        match unproven(report) {
+            None => words.push_str("; the client was not the limit"),
+            Some(why) => {
+                let _ = write!(words, "; whether the client was the limit is not shown: {why}");
+            }
+        }
+    }
+    if let Some(why) = ended_early {
+        let _ = write!(words, "; ended early: {why}");
+    }
+    let advice = if report.is_shared() { report.advice() } else { Vec::new() };
+    Verdict { level: Level::Unknown, summary: words, advice }
+}
+
+/// What throughput came to, in words.
+fn throughput(report: &Report) -> String {
+    let sound = || report.levels.iter().filter(|level| is_sound(level));
+    let most = sound().map(rate).fold(0.0, f64::max);
+    let highest = sound().max_by(|a, b| load_value(&a.load).total_cmp(&load_value(&b.load)));
     let tokens = |rate: f64| Grouped(rate.round() as u64);
-    let mut words = match (&report.knee, highest) {
+    match (&report.knee, highest) {
         (Some(knee), Some(level)) => {
             let unit = load_unit(&level.load);
             format!("knee at {} {unit}, {} tokens/s", (knee.at * 10.0).round() / 10.0, tokens(knee.output_tokens_per_s))
@@ -50,32 +93,68 @@ pub(super) fn verdict(report: &Report) -> Verdict {
             let up_to = load_words(&level.load).replacen("at ", "", 1);
             format!("no knee up to {up_to}, {} tokens/s at most", tokens(most))
         }
+        _ if report.levels.iter().any(|level| rate(level) > 0.0) => "no level was measured as planned".to_owned(),
         _ => "no throughput was measured".to_owned(),
+    }
+}
+
+/// Why it is not shown that the client was not the limit, though nothing says that it was; `None` where it is shown.
+fn unproven(report: &Report) -> Option<String> {
+    let cap = report.inputs.number("in-flight");
+    if let Some(why) = report.levels.iter().find_map(|level| at_its_cap(level, cap)) {
+        return Some(why);
+    }
+    let short_of = |level: &load::Level| {
+        let note = level.notes.iter().find(|note| CLIENT_FAULTS.iter().any(|fault| note.contains(fault)))?;
+        Some(format!("{} {note}", load_words(&level.load)))
     };
-    let limited = levels.iter().filter(|level| !level.client.limits.is_empty()).count();
-    if limited > 0 {
-        // Writing to a String never fails.
-        let _ = write!(words, "; the client may have been the limit at {limited} of {} levels", levels.len());
-    } else if most > 0.0 {
-        words.push_str("; the client was not the limit");
+    if let Some(why) = report.levels.iter().find_map(short_of) {
+        return Some(why);
     }
-    if let Some(why) = report.environment.facts.get(ENDED_EARLY) {
-        let _ = write!(words, "; ended early: {why}");
+    if !report.levels.iter().any(is_sound) {
+        return Some("no level was measured as planned".to_owned());
     }
-    let advice = if report.is_shared() { report.advice() } else { Vec::new() };
-    Verdict { level: Level::Unknown, summary: words, advice }
+    report.levels.iter().filter(|level| is_sound(level)).find_map(|level| {
+        let (at, lag) = (load_words(&level.load), level.client.dispatch_lag);
+        if lag.n < LAGS || lag.p99.or(lag.max).is_none() {
+            return Some(format!("{at} {} began, and it takes {LAGS}", counted(lag.n, "request")));
+        }
+        let agreement = level.server.iter().flat_map(|server| &server.agreement).find(|row| !row.agrees)?;
+        Some(format!("{at} client and server do not agree on {}", agreement.what))
+    })
+}
+
+/// That an open loop had requests that it could not send, since as many were in flight as may be; `None` where it had none.
+pub(in crate::probe) fn at_its_cap(level: &load::Level, most_in_flight: f64) -> Option<String> {
+    let is_open = !matches!(level.load, Load::Users(_));
+    let is_at_cap = level.client.most_in_flight as f64 >= most_in_flight && level.requests.not_sent > 0;
+    (is_open && is_at_cap).then(|| {
+        format!(
+            "{} {} in flight was the most, and {} not sent: raise --in-flight, or the server is overloaded",
+            load_words(&level.load),
+            Grouped(level.client.most_in_flight),
+            counted(level.requests.not_sent, "request")
+        )
+    })
+}
+
+/// "1 request", "1,024 requests".
+fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", Grouped(n), if n == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::report;
     use super::*;
-    use crate::load::level::{Knee, Rate};
-    use crate::probe::Outcome;
+    use crate::load::level::{Agreement, Client, Knee, Lag, Rate, Server};
+    use crate::probe::{Outcome, Value};
 
     fn level(load: Load, tokens: f64) -> load::Level {
         let rate = Rate { value: tokens, ..Rate::default() };
-        load::Level { load, output_tokens_per_s: Some(rate), ..load::Level::default() }
+        let dispatch_lag = Lag { n: LAGS, max: Some(1e-4), ..Lag::default() };
+        let client = Client { dispatch_lag, ..Client::default() };
+        load::Level { load, state: State::Done, output_tokens_per_s: Some(rate), client, ..load::Level::default() }
     }
 
     fn swept(levels: Vec<load::Level>, outcome: Outcome) -> Report {
@@ -116,8 +195,66 @@ mod tests {
     }
 
     #[test]
+    fn that_the_client_was_not_the_limit_is_said_only_where_it_is_shown() {
+        let good = || level(Load::RequestsPerS(8.0), 100.0);
+        let words = |change: &dyn Fn(&mut load::Level)| {
+            let mut changed = good();
+            changed.load = Load::RequestsPerS(9.0);
+            change(&mut changed);
+            let mut report = swept(vec![good(), changed], Outcome::default());
+            report.inputs.put("in-flight", Value::Number(1_024.0));
+            report.take(Outcome::default(), None);
+            report.verdict.summary
+        };
+        assert!(words(&|_| ()).ends_with("; the client was not the limit"));
+        let agreement = vec![Agreement { what: "TTFT P50".to_owned(), ..Agreement::default() }];
+        let server = || Some(Server { agreement: agreement.clone(), ..Server::default() });
+        let cap = |level: &mut load::Level| (level.client.most_in_flight, level.requests.not_sent) = (1_024, 1);
+        let cases: [(&str, &dyn Fn(&mut load::Level)); 6] = [
+            ("at 9 requests/s 71 requests began, and it takes 72", &|level| level.client.dispatch_lag.n = 71),
+            ("at 9 requests/s 72 requests began", &|level| level.client.dispatch_lag.max = None),
+            ("at 9 requests/s client and server do not agree on TTFT P50", &|level| level.server = server()),
+            ("at 9 requests/s 1,024 in flight was the most, and 1 request not sent: raise --in-flight", &cap),
+            ("at 9 requests/s no more files may be opened: raise the limit", &|level| {
+                level.notes.push("no more files may be opened: raise the limit (ulimit -n)".to_owned());
+            }),
+            ("at 9 requests/s 1,024 in flight", &|level| {
+                cap(level);
+                level.state = State::OverSaturated;
+            }),
+        ];
+        for (why, change) in cases {
+            let words = words(change);
+            assert!(words.contains(&format!("whether the client was the limit is not shown: {why}")), "{words}");
+        }
+        let over = |level: &mut load::Level| {
+            (level.state, level.server, level.client.dispatch_lag.n) = (State::OverSaturated, server(), 5);
+        };
+        assert!(words(&over).ends_with("the client was not the limit"), "such a level is judged by its limits alone");
+    }
+
+    #[test]
+    fn a_level_without_a_steady_state_is_told_and_is_no_throughput() {
+        let with = |state| {
+            let other = load::Level { state, ..level(Load::RequestsPerS(10.0), 900.0) };
+            summary(vec![level(Load::RequestsPerS(5.0), 500.0), other], Outcome::default())
+        };
+        let words = "no knee up to 5 requests/s, 500 tokens/s at most; at 10 requests/s more came than was served";
+        assert!(with(State::OverSaturated).starts_with(words), "{}", with(State::OverSaturated));
+        let words = "no knee up to 5 requests/s, 500 tokens/s at most; at 10 requests/s too many requests failed";
+        assert!(with(State::Failing).starts_with(words), "{}", with(State::Failing));
+        let over = load::Level { state: State::OverSaturated, ..level(Load::RequestsPerS(10.0), 900.0) };
+        let words = summary(vec![over], Outcome::default());
+        assert!(words.starts_with("no level was measured as planned; at 10 requests/s more"), "{words}");
+    }
+
+    #[test]
     fn a_sweep_is_no_baseline_and_one_in_company_says_so() {
         let mut report = swept(vec![level(Load::Users(1), 10.0)], Outcome::default());
+        assert_eq!((report.verdict_word(), report.verdict.level), ("measured", Level::Unknown));
+        let hbm = Report { probe: "hbm".to_owned(), ..report.clone() };
+        let failed = Report { ending: super::super::Ending::Failed, ..report.clone() };
+        assert_eq!((hbm.verdict_word(), failed.verdict_word()), ("unknown", "unknown"));
         assert!(report.is_no_baseline().is_some_and(|why| why.contains("compared")));
         assert!(report.verdict.advice.is_empty());
         "3 requests of others".clone_into(&mut report.environment.company);

@@ -5,6 +5,7 @@
 
 use super::super::protocol::{Better, Figure};
 use super::super::report::swept;
+use super::super::spec::Grouped;
 use super::Outcome;
 use crate::load::level::{Latency, Level, Quantile, State};
 use crate::load::{Plan, Swept};
@@ -25,6 +26,17 @@ pub(super) fn of(plan: &Plan, swept: Swept) -> Outcome {
     }
     for level in &swept.levels {
         let at = swept::load_words(&level.load);
+        let held_back = level.requests.held_back;
+        if let Some(words) = swept::at_its_cap(level, f64::from(plan.most_in_flight)) {
+            outcome.notes.push(words);
+        } else if held_back > 0 {
+            let most = Grouped(u64::from(plan.most_in_flight));
+            outcome.notes.push(format!(
+                "{at}: {most} in flight was the most, and {} of the requests began late for it: raise --in-flight, or the \
+                 server is overloaded",
+                Grouped(held_back)
+            ));
+        }
         let words = match level.state {
             State::Short => "its time was over before it had its samples (--most-seconds, --samples)",
             State::OverSaturated => {
@@ -49,9 +61,10 @@ pub(super) fn of(plan: &Plan, swept: Swept) -> Outcome {
     outcome
 }
 
-/// The level at which a server would be run: the highest below the knee, else the one with the most throughput.
+/// The level at which a server would be run: the highest below the knee, else the one with the most throughput. One without
+/// a steady state is none.
 fn operating(swept: &Swept) -> Option<&Level> {
-    let measured = || swept.levels.iter().filter(|level| level.output_tokens_per_s.is_some());
+    let measured = || swept.levels.iter().filter(|level| swept::is_sound(level) && level.output_tokens_per_s.is_some());
     let load = |level: &Level| swept::load_value(&level.load);
     match &swept.knee {
         Some(knee) => measured().filter(|level| load(level) <= knee.at).max_by(|a, b| load(a).total_cmp(&load(b))),
@@ -71,13 +84,12 @@ fn figures(swept: &Swept) -> Vec<Figure> {
         let knee = (knee.at, knee.lo, knee.hi);
         figures.push(figure("knee", "Knee", unit, Better::Higher, knee, n).by("between two levels"));
     } else if let Some((level, rate)) = level.and_then(|level| Some((level, level.output_tokens_per_s?))) {
-        let output = (rate.value, rate.lo.unwrap_or(rate.value), rate.hi.unwrap_or(rate.value));
-        let method = format!("{at}, the most of all levels; with its 95 % interval");
+        let (output, interval) = within(rate.value, rate.lo, rate.hi, "; with its 95 % interval");
+        let method = format!("{at}, the most of all levels{interval}");
         let n = level.requests.ok;
         figures.push(figure(OUTPUT, "Output, most", "tokens/s", Better::Higher, output, n).by(&method));
     }
     let Some(level) = level else { return figures };
-    let method = format!("{at}; with the 95 % interval from order statistics");
     let latencies = [("ttft", "TTFT", level.ttft_s), ("tpot", "TPOT", level.tpot_s), ("e2e", "E2E", level.e2e_s)];
     for (id, label, latency) in latencies {
         let Latency { n, p50, p99, .. } = latency;
@@ -87,12 +99,16 @@ fn figures(swept: &Swept) -> Vec<Figure> {
             else {
                 continue;
             };
-            let ms = (value * 1e3, lo.unwrap_or(value) * 1e3, hi.unwrap_or(value) * 1e3);
+            let scaled = |end: Option<f64>| end.map(|end| end * 1e3);
+            let (ms, interval) =
+                within(value * 1e3, scaled(lo), scaled(hi), "; with the 95 % interval from order statistics");
+            let method = format!("{at}{interval}");
             let (id, label) = (format!("{id}_{of}_ms"), format!("{label} {}", of.to_uppercase()));
             figures.push(figure(&id, &label, "ms", Better::Lower, ms, n).by(&method));
         }
     }
-    let good = swept.levels.iter().filter_map(|level| Some((level, level.goodput?)));
+    let sound = swept.levels.iter().filter(|level| swept::is_sound(level));
+    let good = sound.filter_map(|level| Some((level, level.goodput?)));
     if let Some((level, good)) = good.max_by(|(_, a), (_, b)| a.per_s.total_cmp(&b.per_s)) {
         let at = swept::load_words(&level.load);
         let method = format!("{at}, the most of all levels; {:.0} % were good", good.share * 100.0);
@@ -100,6 +116,11 @@ fn figures(swept: &Swept) -> Vec<Figure> {
         figures.push(figure("goodput_per_s", "Goodput, most", "requests/s", Better::Higher, per_s, good.n).by(&method));
     }
     figures
+}
+
+/// A value between the ends of its interval, and the words for that; where an end is unknown there is no interval to speak of.
+fn within(value: f64, lo: Option<f64>, hi: Option<f64>, words: &'static str) -> ((f64, f64, f64), &'static str) {
+    lo.zip(hi).map_or(((value, value, value), ""), |(lo, hi)| ((value, lo, hi), words))
 }
 
 fn figure(id: &str, label: &str, unit: &str, better: Better, (value, lo, hi): (f64, f64, f64), n: u64) -> Figure {
@@ -168,7 +189,9 @@ mod tests {
     #[test]
     fn without_a_knee_the_best_level_counts_and_what_has_too_few_measurements_is_no_p99() {
         let found = outcome(Swept { levels: vec![level(1, 100.0, false), level(2, 190.0, false)], ..Swept::default() });
-        assert_eq!(value(&found, OUTPUT), Some((190.0, 189.0, 190.0)));
+        assert_eq!(value(&found, OUTPUT), Some((190.0, 190.0, 190.0)), "an end is unknown, so there is no interval");
+        assert!(!found.figures[0].method.contains("interval"), "{:?}", found.figures[0]);
+        assert!(found.figures.iter().any(|f| f.id == "ttft_p50_ms" && f.method.contains("interval")), "{found:?}");
         assert_eq!((value(&found, "knee"), value(&found, "ttft_p99_ms")), (None, None));
         assert!(value(&found, "ttft_p50_ms").is_some());
         assert!(outcome(Swept::default()).figures.is_empty());
@@ -179,7 +202,9 @@ mod tests {
         let mut limited = level(64, 100.0, true);
         limited.client.limits = vec!["dispatch lag P99 of 20 ms".to_owned()];
         let goodput = Goodput { good: 9, n: 10, share: 0.9, per_s: 3.0, ..Goodput::default() };
-        let over = Level { state: State::OverSaturated, goodput: Some(goodput), ..level(128, 90.0, true) };
+        limited.goodput = Some(goodput);
+        let goodput = Goodput { per_s: 99.0, ..goodput };
+        let over = Level { state: State::OverSaturated, goodput: Some(goodput), ..level(128, 900.0, true) };
         let ended_early = "the budget of tokens was used up".to_owned();
         let facts = vec![("model".to_owned(), "m".to_owned())];
         let found = outcome(Swept { levels: vec![limited, over], ended_early, facts, ..Swept::default() });
@@ -187,6 +212,20 @@ mod tests {
         assert!(found.notes.iter().any(|note| note.contains("at 128 users: more came")), "{:?}", found.notes);
         assert!(found.notes.iter().any(|note| note.contains("the budget of tokens")), "{:?}", found.notes);
         assert_eq!((found.facts["model"].as_str(), found.facts.contains_key(ENDED_EARLY)), ("m", true));
-        assert_eq!(value(&found, "goodput_per_s"), Some((3.0, 3.0, 3.0)));
+        assert_eq!(value(&found, "goodput_per_s"), Some((3.0, 3.0, 3.0)), "not of the one without a steady state");
+        assert_eq!(value(&found, OUTPUT).map(|(tokens, ..)| tokens), Some(100.0));
+    }
+
+    #[test]
+    fn requests_that_waited_for_a_place_in_flight_are_told() {
+        let open = |held_back, not_sent| {
+            let mut level = Level { load: Load::RequestsPerS(9.0), ..level(1, 100.0, true) };
+            (level.requests.held_back, level.requests.not_sent, level.client.most_in_flight) =
+                (held_back, not_sent, 1_024);
+            outcome(Swept { levels: vec![level], ..Swept::default() }).notes
+        };
+        assert!(open(3, 0)[0].starts_with("at 9 requests/s: 1,024 in flight was the most, and 3 of the requests"));
+        assert!(open(3, 7)[0].starts_with("at 9 requests/s 1,024 in flight was the most, and 7 requests not sent"));
+        assert!(open(0, 0).is_empty());
     }
 }
