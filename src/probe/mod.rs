@@ -121,6 +121,15 @@ pub fn listed() -> impl Iterator<Item = &'static Probe> {
     PROBES.iter().filter(|probe| !probe.spec.hidden)
 }
 
+/// What a run costs, with the files read that its parameters name; `None` where no parameter can name one. It waits for the
+/// disk.
+///
+/// # Errors
+/// Why the parameters come to nothing: what, why, what to do.
+pub fn costs_with_files(spec: &ProbeSpec, params: &Params) -> Result<Option<Cost>, String> {
+    (spec.id == sweep::ID).then(|| sweep::cost_with_files(params)).transpose()
+}
+
 /// Longest a run may take, ms: three times what it says, and time to load the driver.
 pub fn most_ms(cost: &Cost) -> u64 {
     30_000 + (cost.seconds.max(0.0) * 3_000.0) as u64

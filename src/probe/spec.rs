@@ -113,6 +113,9 @@ pub struct LoadCost {
     pub least_requests: u64,
     /// Requests that are sent at most; `None`: as many as fit into time and tokens.
     pub most_requests: Option<u64>,
+    /// Tokens of prompts and outputs together, where all requests are known before; they are within `most_tokens`.
+    #[serde(default)]
+    pub about_tokens: Option<u64>,
     /// Tokens of prompts and outputs together, at most.
     pub most_tokens: u64,
     /// Whether the endpoint may be on another host.
@@ -125,7 +128,9 @@ impl fmt::Display for LoadCost {
     /// ", at least 504 requests, at most 2,000,000 tokens"
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.least_requests, self.most_requests) {
+            (1, Some(1)) => f.write_str(", 1 request")?,
             (least, Some(most)) if least == most => write!(f, ", {} requests", Grouped(most))?,
+            (0, Some(most)) => write!(f, ", at most {} requests", Grouped(most))?,
             (0, None) => {}
             (least, most) => {
                 write!(f, ", at least {}", Grouped(least))?;
@@ -135,7 +140,10 @@ impl fmt::Display for LoadCost {
                 f.write_str(" requests")?;
             }
         }
-        write!(f, ", at most {} tokens", Grouped(self.most_tokens))
+        match self.about_tokens {
+            Some(tokens) => write!(f, ", about {} tokens", Grouped(tokens)),
+            None => write!(f, ", at most {} tokens", Grouped(self.most_tokens)),
+        }
     }
 }
 
@@ -315,8 +323,10 @@ impl Param {
         let value = match self.kind {
             Kind::Number { .. } | Kind::Count { .. } => text.parse().map(Value::Number).ok(),
             Kind::Choice { .. } => Some(Value::Word(text.to_owned())),
-            Kind::Text { wrong, .. } => match wrong(text) {
-                Some(why) => return Err(format!("{why}; allowed are {}", self.allowed())),
+            Kind::Text { wrong, form, .. } => match wrong(text) {
+                // Most say themselves what is allowed.
+                Some(why) if why.contains(form) => return Err(why),
+                Some(why) => return Err(format!("{why}; allowed are {form}")),
                 None => Some(Value::Word(text.to_owned())),
             },
             Kind::Flag => text.parse().map(Value::Flag).ok(),
@@ -496,6 +506,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_allowed_is_said_once() {
+        fn no(text: &str) -> Option<String> {
+            Some(format!("{text} is none"))
+        }
+        fn none(_: &str) -> Option<String> {
+            Some("give a or b".to_owned())
+        }
+        let text = |wrong| Param { name: "t", help: "", kind: Kind::Text { default: "", form: "a or b", wrong } };
+        assert_eq!(text(no).parse("x"), Err("x is none; allowed are a or b".to_owned()));
+        assert_eq!(text(none).parse("x"), Err("give a or b".to_owned()));
+    }
+
+    #[test]
     fn a_number_has_as_many_digits_as_are_read() {
         let text = |number| Value::Number(number).to_string();
         assert_eq!(
@@ -553,6 +576,8 @@ mod tests {
             (1_504, Some(1_504), "at most 8.2 min, 1,504 requests, at most 2,000,000 tokens. It disturbs"),
             (4, Some(10), "at most 8.2 min, at least 4 and at most 10 requests, at most 2,000,000 tokens. It disturbs"),
             (0, None, "at most 8.2 min, at most 2,000,000 tokens. It disturbs"),
+            (0, Some(10), "at most 8.2 min, at most 10 requests, at most 2,000,000 tokens. It disturbs"),
+            (1, Some(1), "at most 8.2 min, 1 request, at most 2,000,000 tokens. It disturbs"),
         ] {
             assert!(load(least, most).starts_with(words), "{}", load(least, most));
         }

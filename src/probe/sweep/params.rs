@@ -1,24 +1,32 @@
 //! The parameters of a sweep, the plan that they come to, and what that costs.
 //!
-//! Invariants: what a plan costs is known without reading a file; files are read when the plan is made, in the probe's
-//! own process; a plan that can come to nothing is told before the question.
+//! Invariants: a bound of what a plan costs is known without reading a file; files are read when the plan is made, in the
+//! probe's own process, and before that on the command line, which waits for nothing else; a plan that can come to nothing
+//! is told before the question.
 
 use super::super::protocol::MAX_LEVELS;
 use super::super::spec::Grouped;
 use super::super::{Cost, Kind, LoadCost, Param, Params, Target};
 use super::text::{
-    LENGTHS, Of, SLO_FORM, mean, parse_lengths, parse_slo, parse_trace, rates, users, wrong_lengths, wrong_levels,
+    LENGTHS, Of, SLO_FORM, lengths_unread, parse_lengths, parse_slo, parse_trace, rates, users, wrong_lengths,
     wrong_slo,
 };
 use crate::load::Plan;
-use crate::load::plan::{Api, Budget, Order, PromptAs, Shape, Span};
+use crate::load::plan::{Api, Budget, Lengths, Order, PromptAs, Shape, Span};
 
 /// The flag that lets the endpoint be on another host.
 pub(super) const REMOTE: &str = "remote";
 /// Largest seed: as many bits as a number in JSON keeps.
 pub(super) const MOST_SEED: u64 = (1 << 53) - 1;
-/// Memory of the client, bytes: connections, measurements of a level, libraries.
-const HOST_BYTES: u64 = 256 << 20;
+/// Memory of the client, bytes: connections, measurements of a level, libraries; …
+const HOST_BYTES: u64 = 64 << 20;
+/// … beside them each request in flight with its prompt, twice: as text and on its way. A token takes so many bytes.
+const TOKEN_BYTES: f64 = 8.0 * 2.0;
+/// Memory where prompts are as long as a file says that was not read, bytes.
+const UNREAD_BYTES: u64 = 256 << 20;
+
+/// What a text looks like that gives levels: whether of users or of rates, `--load` says, so it is not held to more here.
+const LEVELS_FORM: &str = "e.g. 1,2,4, 0.5,1 or 1..64 (doubling)";
 
 const fn number(name: &'static str, help: &'static str, (default, least, most): (f64, f64, f64)) -> Param {
     Param { name, help, kind: Kind::Number { default, least, most } }
@@ -54,7 +62,7 @@ pub(super) const TABLE: &[Param] = &[
          poisson (so many requests/s, whatever becomes of them), trace (the requests of --trace)",
         &["closed", "constant", "poisson", "trace"],
     ),
-    text("levels", "users, or requests/s, of each level", "1,2,4,8,16,32,64", "e.g. 1,2,4 or 0.5,1", wrong_levels),
+    text("levels", "users, or requests/s, of each level", "1,2,4,8,16,32,64", LEVELS_FORM, wrong_plain),
     text("trace", "file of requests for --load trace", "", "a file's path", wrong_plain),
     choice("api", "interface that is loaded: /v1/completions or /v1/chat/completions", &["completions", "chat"]),
     text("model", "model that is asked; empty: the first that the endpoint lists", "", "a name", wrong_plain),
@@ -105,6 +113,10 @@ fn wrong_plain(text: &str) -> Option<String> {
     text.contains(char::is_control).then(|| "it holds a sign that is none to write".to_owned())
 }
 
+fn of_levels(why: String) -> String {
+    format!("--levels: {why}")
+}
+
 /// Number of levels, repetitions included, and what is wrong with them.
 fn levels(params: &Params) -> Result<u64, String> {
     let (load, trace) = (params.word("load"), params.word("trace"));
@@ -113,8 +125,8 @@ fn levels(params: &Params) -> Result<u64, String> {
     }
     let levels = match load {
         "trace" => 1,
-        "closed" => users(params.word("levels"))?.len(),
-        _ => rates(params.word("levels"))?.len(),
+        "closed" => users(params.word("levels")).map_err(of_levels)?.len(),
+        _ => rates(params.word("levels")).map_err(of_levels)?.len(),
     };
     let all = levels as u64 * params.number("repeats") as u64;
     if all > MAX_LEVELS as u64 {
@@ -152,42 +164,137 @@ fn wrong(params: &Params) -> Result<(), String> {
             ));
         }
     }
-    if let (Some(prompt), Some(output), false) = (mean(params.word("prompt")), mean(params.word("output")), is_trace) {
-        let one = (prompt + output) * n.max(1) as f64;
+    if let Some((request, _)) = Sizes::unread(params).request {
+        let one = request * n.max(1) as f64;
         if params.number("tokens") < one {
             return Err(format!(
-                "the budget of {} tokens (--tokens) is less than one level takes: {} requests of about {:.0} tokens",
+                "the budget of {} tokens (--tokens) is less than one level takes: {} requests of about {request:.0} tokens",
                 Grouped(params.number("tokens") as u64),
                 Grouped(n.max(1)),
-                prompt + output
             ));
         }
     }
     Ok(())
 }
 
+/// What is known of a sweep's requests before they are sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sizes {
+    /// Tokens of a request, prompt and output together, on average and at most.
+    request: Option<(f64, f64)>,
+    /// Tokens of the longest prompt.
+    prompt: Option<u32>,
+    /// Requests of the trace, and tokens of all of them.
+    trace: Option<(u64, u64)>,
+}
+
+impl Sizes {
+    fn of(prompt: &Lengths, output: &Lengths) -> Self {
+        let longest = f64::from(prompt.longest()) + f64::from(output.longest());
+        Self { request: Some((prompt.mean() + output.mean(), longest)), prompt: Some(prompt.longest()), trace: None }
+    }
+
+    /// As far as no file has to be read.
+    fn unread(params: &Params) -> Self {
+        let lengths = |name| lengths_unread(params.word(name));
+        match (params.word("load"), lengths("prompt"), lengths("output")) {
+            ("trace", ..) => Self::default(),
+            (_, Some(prompt), Some(output)) => Self::of(&prompt, &output),
+            (_, prompt, _) => Self { prompt: prompt.map(|prompt| prompt.longest()), ..Self::default() },
+        }
+    }
+
+    fn of_plan(plan: &Plan) -> Self {
+        let Shape::Trace(arrivals) = &plan.shape else { return Self::of(&plan.prompt, &plan.output) };
+        let tokens = arrivals.iter().map(|arrival| u64::from(arrival.prompt) + u64::from(arrival.output)).sum();
+        let prompt = arrivals.iter().map(|arrival| arrival.prompt).max();
+        Self { request: None, prompt, trace: Some((arrivals.len() as u64, tokens)) }
+    }
+}
+
+/// Requests at least, and at most where that is known, as far as budgets allow.
+fn planned(params: &Params, sizes: &Sizes) -> (u64, Option<u64>) {
+    let repeats = params.number("repeats") as u64;
+    let (n, exactly) = requests(params);
+    let levels = levels(params).unwrap_or(1);
+    match params.word("load") {
+        "trace" => sizes.trace.map_or((0, None), |(rows, _)| (rows * repeats, Some(rows * repeats))),
+        _ if exactly => (levels * n, Some(levels * n)),
+        "closed" => (levels * n, None),
+        load => {
+            let rates = rates(params.word("levels")).unwrap_or_default();
+            let most_s = params.number("most-seconds");
+            let least: u64 = rates.iter().map(|rate| n.min((rate * most_s) as u64)).sum();
+            let most: f64 = rates.iter().map(|rate| (rate * (params.number("warmup") + most_s)).ceil()).sum();
+            let most = most * repeats as f64;
+            // At random moments more may come than on average: not so many in 999 of 1,000 cases.
+            let (most, chance) = if load == "poisson" { (most, 3.1 * most.sqrt()) } else { (most, 0.0) };
+            let least = if load == "poisson" { 0 } else { least * repeats };
+            (least, Some((most + chance).ceil() as u64))
+        }
+    }
+}
+
 /// What the sweep may cost: its budget, or what its levels take where that is less.
 pub(super) fn cost(params: &Params, _: &Target) -> Cost {
-    let levels = levels(params).unwrap_or(1);
+    cost_of(params, &Sizes::unread(params))
+}
+
+/// The same, with the files read that the parameters name.
+///
+/// # Errors
+/// Why the parameters come to nothing: what, why, what to do.
+pub(in crate::probe) fn cost_with_files(params: &Params) -> Result<Cost, String> {
+    let (plan, _) = plan(params, 1)?;
+    Ok(cost_of(params, &Sizes::of_plan(&plan)))
+}
+
+fn cost_of(params: &Params, sizes: &Sizes) -> Cost {
     let (n, exactly) = requests(params);
     let is_trace = params.word("load") == "trace";
-    let one_s = params.number("warmup") + params.number("most-seconds") + params.number("timeout");
+    let (warmup_s, most_s) = (params.number("warmup"), params.number("most-seconds"));
+    // Each user is waited for to have had an answer, but no longer than a level may take.
+    let warmup_s = if params.word("load") == "closed" { warmup_s.max(most_s) } else { warmup_s };
+    let one_s = warmup_s + most_s + params.number("timeout");
+    let levels = levels(params).unwrap_or(1);
     let by_time = if exactly || is_trace { f64::INFINITY } else { one_s * levels as f64 };
+    let budget = params.number("tokens") as u64;
+    let (least, most) = planned(params, sizes);
+    let about = match (sizes.trace, sizes.request) {
+        (Some((_, tokens)), _) => Some(tokens * params.number("repeats") as u64),
+        (None, Some((mean, _))) if exactly => Some((mean * (levels * n) as f64).round() as u64),
+        _ => None,
+    };
+    let bound = most.zip(sizes.request).map(|(most, (_, longest))| (most as f64 * longest) as u64);
+    let fit = sizes.request.map_or(u64::MAX, |(mean, _)| (budget as f64 / mean) as u64);
+    let is_cut = about.is_some_and(|about| about > budget);
     let load = LoadCost {
-        least_requests: if is_trace { 0 } else { levels * n },
-        most_requests: (exactly && !is_trace).then_some(levels * n),
-        most_tokens: params.number("tokens") as u64,
+        // Of a trace it is not known which requests are the ones that fit.
+        least_requests: if is_cut && is_trace { 0 } else { least.min(fit) },
+        most_requests: most,
+        about_tokens: about.filter(|_| !is_cut),
+        most_tokens: bound.map_or(budget, |bound| bound.min(budget)),
         remote: params.flag(REMOTE),
         wrong: wrong(params).err().unwrap_or_default(),
     };
     Cost {
         seconds: by_time.min(params.number("minutes") * 60.0),
         gpu_bytes: 0,
-        host_bytes: HOST_BYTES,
+        host_bytes: host_bytes(params, sizes, most),
         watts: None,
         disturbs: "whoever else uses that server: their requests wait beside these".to_owned(),
         load: Some(load),
     }
+}
+
+fn host_bytes(params: &Params, sizes: &Sizes, most_requests: Option<u64>) -> u64 {
+    let Some(prompt) = sizes.prompt else { return UNREAD_BYTES };
+    let in_flight = match params.word("load") {
+        "closed" => users(params.word("levels")).ok().and_then(|users| users.into_iter().max()).map_or(0.0, f64::from),
+        _ => params.number("in-flight"),
+    };
+    let in_flight = most_requests.map_or(in_flight, |most| in_flight.min(most as f64));
+    HOST_BYTES + (in_flight * f64::from(prompt) * TOKEN_BYTES) as u64
 }
 
 /// The plan that the parameters come to, with files read, and how many rows of its trace were left out: requests without a
@@ -251,7 +358,7 @@ pub(super) fn plan(params: &Params, seed: u64) -> Result<(Plan, usize), String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::plan::{Lengths, Slo};
+    use crate::load::plan::Slo;
     use crate::probe::Value;
 
     /// The defaults, and what is given as on a command line.
@@ -303,17 +410,49 @@ mod tests {
     #[test]
     fn the_cost_is_a_bound_and_counts_repeats() {
         let cost = cost(&given(&[]), &Target::default());
-        let words = "at most 20.0 min, at least 504 requests, at most 2,000,000 tokens, 256 MiB of host memory. It \
+        let words = "at most 20.0 min, at least 504 requests, at most 2,000,000 tokens, 64 MiB of host memory. It \
                      disturbs whoever else uses that server";
         assert!(cost.to_string().starts_with(words), "{cost}");
         let (short, twice) =
             (load(&[("requests", "4"), ("levels", "1,2")]), load(&[("repeats", "2"), ("levels", "1")]));
         assert_eq!((short.least_requests, short.most_requests), (8, Some(8)));
         assert_eq!((twice.least_requests, twice.most_requests), (144, None));
-        // 1 s of warm-up, 2 s at most and 10 s for the last answers.
+        // 2 s at most until each user had an answer, 2 s at most and 10 s for the last answers.
         let args = [("levels", "1"), ("warmup", "1"), ("seconds", "1"), ("most-seconds", "2"), ("timeout", "10")];
         let seconds = super::cost(&given(&args), &Target::default()).seconds;
-        assert!((seconds - 13.0).abs() < 1e-9, "{seconds}");
+        assert!((seconds - 14.0).abs() < 1e-9, "{seconds}");
+    }
+
+    #[test]
+    fn the_cost_is_as_tight_as_what_is_known() {
+        let words = |args: &[(&str, &str)]| {
+            let words = cost_with_files(&given(args)).unwrap().to_string();
+            words.split_once(". It").unwrap().0.to_owned()
+        };
+        let two = [("requests", "4"), ("levels", "1,2"), ("prompt", "60"), ("output", "40")];
+        assert_eq!(words(&two), "at most 20.0 min, 8 requests, about 800 tokens, 64 MiB of host memory");
+        let more = [&two[..], &[("levels", "4"), ("requests", "100"), ("repeats", "3"), ("tokens", "11000")]].concat();
+        let few =
+            "at most 20.0 min, at least 110 and at most 300 requests, at most 11,000 tokens, 64 MiB of host memory";
+        assert_eq!(words(&more), few);
+        // 2 · (3 + 60) + 4 · (3 + 60) requests of 100 tokens; at 2 a second 72 in 60 s, at 1 only 60.
+        let open = [("load", "constant"), ("levels", "1,4"), ("prompt", "60"), ("output", "40")];
+        let bound =
+            "at most 6.1 min, at least 132 and at most 315 requests, at most 31,500 tokens, 64 MiB of host memory";
+        assert_eq!(words(&open), bound);
+        let (least, most) = planned(&given(&[&open[..], &[("load", "poisson")]].concat()), &Sizes::default());
+        assert!(least == 0 && most.is_some_and(|most| most > 340), "{least} {most:?}");
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("trace");
+        std::fs::write(&trace, "timestamp,prompt,output\n0,10,20\n1.5,100000,21\n").unwrap();
+        let trace = trace.display().to_string();
+        let replay = [("load", "trace"), ("trace", trace.as_str()), ("repeats", "2")];
+        assert_eq!(words(&replay), "at most 20.0 min, 4 requests, about 200,102 tokens, 70 MiB of host memory");
+        let cut = words(&[&replay[..], &[("tokens", "1000")]].concat());
+        assert!(cut.starts_with("at most 20.0 min, at most 4 requests, at most 1,000 tokens"), "{cut}");
+        let unread = load(&replay);
+        assert_eq!((unread.least_requests, unread.most_requests, unread.most_tokens), (0, None, 2_000_000));
+        assert!(cost_with_files(&given(&[("prompt", "@/no/such/file")])).is_err());
     }
 
     #[test]
@@ -323,7 +462,10 @@ mod tests {
             (&[("tokens", "1000"), ("requests", "3")], "3 requests"),
             (&[("minutes", "0.1")], "less than the 23 s that one level takes"),
             (&[("seconds", "61")], "61 s at least"),
-            (&[("levels", "1.5")], "no number of users"),
+            (&[("levels", "1.5")], "--levels: \"1.5\" is no number of users: give 1 to 4096, e.g. 1,2,4,8 or 1..64"),
+            (&[("levels", "")], "no number of users"),
+            (&[("levels", "1-8"), ("load", "constant")], "\"1-8\" is no rate"),
+            (&[("levels", "nan"), ("load", "poisson")], "\"nan\" is no rate"),
             (&[("levels", "5000")], "give 1 to 4096"),
             (&[("load", "trace")], "--trace FILE"),
             (&[("trace", "a.csv")], "--load trace"),
@@ -343,10 +485,6 @@ mod tests {
     #[test]
     fn texts_are_held_to_their_form_before_anything_starts() {
         for (name, text) in [
-            ("levels", ""),
-            ("levels", "1,,2"),
-            ("levels", "0"),
-            ("levels", "nan"),
             ("prompt", "0"),
             ("prompt", "5..4"),
             ("prompt", "@"),
