@@ -147,6 +147,13 @@ fn a_second_sweep_of_the_same_is_a_measurement_of_its_own() {
     assert_eq!((first.code, second.code), (0, 0), "{}", second.stderr);
     assert_ne!(first.report().run, second.report().run);
     assert!(engine.streams() >= 16, "{}", engine.streams());
+    let compare = |runs: &[&str]| -> Said {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
+        command.args(["probe", "compare"]).args(runs).env("XDG_STATE_HOME", home.0.path()).output().unwrap().into()
+    };
+    let alone = compare(&["last:sweep"]);
+    assert!(alone.code == 1 && alone.stderr.contains("a sweep has no baseline: name two runs"), "{}", alone.stderr);
+    assert_eq!(compare(&[&first.report().run, "last:sweep"]).code, 0);
 }
 
 #[test]
@@ -180,15 +187,12 @@ fn what_must_not_be_loaded_is_refused_before_anything_is_sent() {
     let locked = Engine::start(Manners { key: Some(SECRET), metrics: Some(IDLE), ..Manners::default() });
     let locked_url = locked.url();
     let nobody = { support::Server::raw("").url() };
-    let cases: [(&[&str], &[&str]); 8] = [
+    let cases: [(&[&str], &[&str]); 5] = [
         (&["--engine", "http://warptop.invalid:8000"], &["may be on another host", "--remote"]),
         (&[], &["no serving engine is known", "--engine http://"]),
         (&["--engine", &url, "--engine", &other], &["several engines", &url, &other, "one --engine"]),
         (&["--engine", &locked_url], &["needs a key (HTTP 401)", "WARPTOP_ENGINE_TOKEN"]),
         (&["--engine", &nobody], &["nothing listens there"]),
-        (&["--engine", &url, "--tokens", "1000"], &["less than one level takes", "--tokens"]),
-        (&["--engine", &url, "--minutes", "0.1"], &["less than the 23 s", "--minutes"]),
-        (&["--engine", &url, "--load", "trace"], &["--trace FILE"]),
     ];
     for (args, words) in cases {
         let said = home.say(args);
@@ -224,7 +228,18 @@ fn options_that_mean_nothing_to_it_are_not_there_and_texts_are_held_to_their_for
     for (args, words) in [
         (&["--gpu", "0"][..], "--gpu"),
         (&["--duty", "10"], "--duty"),
-        (&["--levels", "1,x"], "\"x\" is no rate"),
+        (&["--levels", "1,x"], "--levels: \"x\" is no number of users"),
+        (&["--levels", "1.5"], "\"1.5\" is no number of users"),
+        (&["--levels", "1-8", "--load", "constant"], "\"1-8\" is no rate"),
+        (&["--tokens", "1000"], "less than one level takes"),
+        (&["--minutes", "0.1"], "less than the 23 s"),
+        (&["--load", "trace"], "--trace FILE"),
+        (&["--load", "trace", "--trace", "/no/such/trace"], "/no/such/trace"),
+        (&["--prompt", "@/no/such/lengths"], "/no/such/lengths"),
+        (
+            &["--engine", "http://ann:secret@127.0.0.1:8000/v1/"],
+            "leave /v1 out, it is added: --engine http://127.0.0.1:8000",
+        ),
         (&["--slo", "ttft"], "gives no SLO"),
         (&["--minutes", "1000"], "0.1 to 240"),
     ] {

@@ -13,6 +13,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, Subco
 
 use crate::model::text::{capital, clean};
 use crate::model::{Clock, SystemClock};
+use crate::net::endpoint::Endpoint;
 use crate::probe::board::Last;
 use crate::probe::files::Files;
 use crate::probe::guard::duty_words;
@@ -270,12 +271,23 @@ fn load(files: &Files, name: &str) -> Result<Report, Failure> {
 }
 
 fn baseline(files: &Files, report: &Report) -> Result<Report, Failure> {
+    if probe::find(&report.probe).is_some_and(|probe| probe.spec.needs == Needs::Endpoint) {
+        let words = format!("a {} has no baseline: name two runs (warptop probe compare RUN RUN)", report.probe);
+        return Err(Failure::Error(words));
+    }
     files.baseline(&report.probe, &report.target, &report.inputs, report.bound()).ok_or_else(|| {
         Failure::Error(format!(
             "there is no baseline of {} with these inputs on {} here; `warptop probe baseline RUN` makes a good run one",
             report.probe, report.target
         ))
     })
+}
+
+/// What is wrong with the URL of an engine as other load generators take it, with its `/v1`.
+fn with_version(url: &str) -> Option<String> {
+    let endpoint = Endpoint::parse(url).ok()?;
+    let base = endpoint.shown().strip_suffix("/v1")?;
+    Some(format!("--engine '{}': leave /v1 out, it is added: --engine {base}", endpoint.shown()))
 }
 
 fn measure(
@@ -285,6 +297,13 @@ fn measure(
     agreed: bool,
     json: bool,
 ) -> Result<u8, Failure> {
+    // What can come to nothing whoever else is there is wrong use, and not a run that was refused.
+    let known = probe::costs_with_files(&PROBES[wanted.place].spec, &wanted.params).map_err(Failure::Usage)?;
+    if PROBES[wanted.place].spec.needs == Needs::Endpoint
+        && let Some(words) = sources.engines.iter().find_map(|url| with_version(url))
+    {
+        return Err(Failure::Usage(words));
+    }
     let cannot_ask = !agreed && !io::stdin().is_terminal();
     let mute = || Failure::Usage("standard input is no terminal to ask on: give --yes to run the probe".to_owned());
     // Others may be refused without a question.
@@ -308,7 +327,11 @@ fn measure(
     }
     if !agreed {
         let duty = if duty.is_empty() { duty } else { format!(" {duty}") };
-        mutter!("{name} on {}: takes {}.{duty}\nRun it? [y/N] ", prepared.target, prepared.cost);
+        mutter!(
+            "{name} on {}: takes {}.{duty}\nRun it? [y/N] ",
+            prepared.target,
+            known.as_ref().unwrap_or(&prepared.cost)
+        );
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer).map_err(Failure::error)?;
         if !["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
