@@ -128,16 +128,12 @@ impl fmt::Display for LoadCost {
     /// ", at least 504 requests, at most 2,000,000 tokens"
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.least_requests, self.most_requests) {
-            (1, Some(1)) => f.write_str(", 1 request")?,
-            (least, Some(most)) if least == most => write!(f, ", {} requests", Grouped(most))?,
-            (0, Some(most)) => write!(f, ", at most {} requests", Grouped(most))?,
             (0, None) => {}
-            (least, most) => {
-                write!(f, ", at least {}", Grouped(least))?;
-                if let Some(most) = most {
-                    write!(f, " and at most {}", Grouped(most))?;
-                }
-                f.write_str(" requests")?;
+            (least, Some(most)) if least == most => write!(f, ", {}", counted(most, "request"))?,
+            (0, Some(most)) => write!(f, ", at most {}", counted(most, "request"))?,
+            (least, None) => write!(f, ", at least {}", counted(least, "request"))?,
+            (least, Some(most)) => {
+                write!(f, ", at least {} and at most {}", Grouped(least), counted(most, "request"))?;
             }
         }
         match self.about_tokens {
@@ -149,6 +145,11 @@ impl fmt::Display for LoadCost {
 
 /// A whole number with commas: "2,000,000".
 pub(super) struct Grouped(pub(super) u64);
+
+/// "1 request", "1,024 requests".
+pub(super) fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", Grouped(n), if n == 1 { "" } else { "s" })
+}
 
 impl fmt::Display for Grouped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -577,6 +578,7 @@ mod tests {
             (4, Some(10), "at most 8.2 min, at least 4 and at most 10 requests, at most 2,000,000 tokens. It disturbs"),
             (0, None, "at most 8.2 min, at most 2,000,000 tokens. It disturbs"),
             (0, Some(10), "at most 8.2 min, at most 10 requests, at most 2,000,000 tokens. It disturbs"),
+            (1, None, "at most 8.2 min, at least 1 request, at most 2,000,000 tokens. It disturbs"),
             (1, Some(1), "at most 8.2 min, 1 request, at most 2,000,000 tokens. It disturbs"),
         ] {
             assert!(load(least, most).starts_with(words), "{}", load(least, most));

@@ -12,6 +12,7 @@ mod text;
 use std::sync::atomic::Ordering;
 
 use super::protocol::{MAX_LINE, MAX_SLICES, Message};
+use super::spec::counted;
 use super::{Failure, Link, Needs, Outcome, Params, Probe, ProbeSpec};
 use crate::load::{self, Level, LoadError, Said, Setup};
 
@@ -65,7 +66,8 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
     link.check()?;
     let mut outcome = outcome::of(&plan, swept);
     if left_out > 0 {
-        outcome.notes.push(format!("{left_out} rows of the trace have no prompt or no output and were left out"));
+        let rows = counted(left_out as u64, "row");
+        outcome.notes.push(format!("left out of the trace, for want of a prompt or an output: {rows}"));
     }
     Ok(outcome)
 }

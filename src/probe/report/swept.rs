@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::spec::Grouped;
+use super::super::spec::{Grouped, counted};
 use super::super::sweep::ENDED_EARLY;
 use super::{Level, Report, Verdict};
 use crate::load;
@@ -59,7 +59,11 @@ pub(super) fn verdict(report: &Report) -> Verdict {
     }
     let limited = levels.iter().filter(|level| !level.client.limits.is_empty()).count();
     if limited > 0 {
-        let _ = write!(words, "; the client may have been the limit at {limited} of {} levels", levels.len());
+        let _ = write!(
+            words,
+            "; the client may have been the limit at {limited} of {}",
+            counted(levels.len() as u64, "level")
+        );
     } else if levels.iter().any(|level| rate(level) > 0.0) {
         match unproven(report) {
             None => words.push_str("; the client was not the limit"),
@@ -136,11 +140,6 @@ pub(in crate::probe) fn at_its_cap(level: &load::Level, most_in_flight: f64) -> 
             counted(level.requests.not_sent, "request")
         )
     })
-}
-
-/// "1 request", "1,024 requests".
-fn counted(n: u64, what: &str) -> String {
-    format!("{} {what}{}", Grouped(n), if n == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! is told before the question.
 
 use super::super::protocol::MAX_LEVELS;
-use super::super::spec::Grouped;
+use super::super::spec::{Grouped, counted};
 use super::super::{Cost, Kind, LoadCost, Param, Params, Target};
 use super::text::{
     LENGTHS, Of, SLO_FORM, lengths_unread, parse_lengths, parse_slo, parse_trace, rates, users, wrong_lengths,
@@ -168,9 +168,9 @@ fn wrong(params: &Params) -> Result<(), String> {
         let one = request * n.max(1) as f64;
         if params.number("tokens") < one {
             return Err(format!(
-                "the budget of {} tokens (--tokens) is less than one level takes: {} requests of about {request:.0} tokens",
+                "the budget of {} tokens (--tokens) is less than one level takes: {} of about {request:.0} tokens",
                 Grouped(params.number("tokens") as u64),
-                Grouped(n.max(1)),
+                counted(n.max(1), "request"),
             ));
         }
     }
@@ -224,8 +224,10 @@ fn planned(params: &Params, sizes: &Sizes) -> (u64, Option<u64>) {
         load => {
             let rates = rates(params.word("levels")).unwrap_or_default();
             let most_s = params.number("most-seconds");
+            // The load goes on until all that is measured has ended.
+            let whole_s = params.number("warmup") + most_s + params.number("timeout");
             let least: u64 = rates.iter().map(|rate| n.min((rate * most_s) as u64)).sum();
-            let most: f64 = rates.iter().map(|rate| (rate * (params.number("warmup") + most_s)).ceil()).sum();
+            let most: f64 = rates.iter().map(|rate| (rate * whole_s).ceil()).sum();
             let most = most * repeats as f64;
             // At random moments more may come than on average: not so many in 999 of 1,000 cases.
             let (most, chance) = if load == "poisson" { (most, 3.1 * most.sqrt()) } else { (most, 0.0) };
@@ -255,7 +257,8 @@ fn cost_of(params: &Params, sizes: &Sizes) -> Cost {
     let (warmup_s, most_s) = (params.number("warmup"), params.number("most-seconds"));
     // Each user is waited for to have had an answer, but no longer than a level may take.
     let warmup_s = if params.word("load") == "closed" { warmup_s.max(most_s) } else { warmup_s };
-    let one_s = warmup_s + most_s + params.number("timeout");
+    // The load goes on until all that is measured has ended; then the last that came are waited for.
+    let one_s = warmup_s + most_s + 2.0 * params.number("timeout");
     let levels = levels(params).unwrap_or(1);
     let by_time = if exactly || is_trace { f64::INFINITY } else { one_s * levels as f64 };
     let budget = params.number("tokens") as u64;
@@ -417,10 +420,10 @@ mod tests {
             (load(&[("requests", "4"), ("levels", "1,2")]), load(&[("repeats", "2"), ("levels", "1")]));
         assert_eq!((short.least_requests, short.most_requests), (8, Some(8)));
         assert_eq!((twice.least_requests, twice.most_requests), (144, None));
-        // 2 s at most until each user had an answer, 2 s at most and 10 s for the last answers.
+        // 2 s at most until each user had an answer, 2 s at most, 10 s for the measured answers and 10 s for the last.
         let args = [("levels", "1"), ("warmup", "1"), ("seconds", "1"), ("most-seconds", "2"), ("timeout", "10")];
         let seconds = super::cost(&given(&args), &Target::default()).seconds;
-        assert!((seconds - 14.0).abs() < 1e-9, "{seconds}");
+        assert!((seconds - 24.0).abs() < 1e-9, "{seconds}");
     }
 
     #[test]
@@ -435,13 +438,13 @@ mod tests {
         let few =
             "at most 20.0 min, at least 110 and at most 300 requests, at most 11,000 tokens, 64 MiB of host memory";
         assert_eq!(words(&more), few);
-        // 2 · (3 + 60) + 4 · (3 + 60) requests of 100 tokens; at 2 a second 72 in 60 s, at 1 only 60.
+        // (1 + 4) · (3 + 60 + 120) requests of 100 tokens; at 4 a second 72 in 60 s, at 1 only 60.
         let open = [("load", "constant"), ("levels", "1,4"), ("prompt", "60"), ("output", "40")];
         let bound =
-            "at most 6.1 min, at least 132 and at most 315 requests, at most 31,500 tokens, 64 MiB of host memory";
+            "at most 10.1 min, at least 132 and at most 915 requests, at most 91,500 tokens, 65 MiB of host memory";
         assert_eq!(words(&open), bound);
         let (least, most) = planned(&given(&[&open[..], &[("load", "poisson")]].concat()), &Sizes::default());
-        assert!(least == 0 && most.is_some_and(|most| most > 340), "{least} {most:?}");
+        assert!(least == 0 && most.is_some_and(|most| most > 950), "{least} {most:?}");
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("trace");
         std::fs::write(&trace, "timestamp,prompt,output\n0,10,20\n1.5,100000,21\n").unwrap();
@@ -460,6 +463,7 @@ mod tests {
         for (args, words) in [
             (&[("tokens", "1000")][..], "72 requests of about 384 tokens"),
             (&[("tokens", "1000"), ("requests", "3")], "3 requests"),
+            (&[("tokens", "1000"), ("requests", "1"), ("prompt", "999")], "takes: 1 request of about 1127 tokens"),
             (&[("minutes", "0.1")], "less than the 23 s that one level takes"),
             (&[("seconds", "61")], "61 s at least"),
             (&[("levels", "1.5")], "--levels: \"1.5\" is no number of users: give 1 to 4096, e.g. 1,2,4,8 or 1..64"),
