@@ -195,8 +195,9 @@ mod tests {
 
     #[test]
     fn that_the_client_was_not_the_limit_is_said_only_where_it_is_shown() {
+        type Change<'a> = &'a dyn Fn(&mut load::Level);
         let good = || level(Load::RequestsPerS(8.0), 100.0);
-        let words = |change: &dyn Fn(&mut load::Level)| {
+        let words = |change: Change| {
             let mut changed = good();
             changed.load = Load::RequestsPerS(9.0);
             change(&mut changed);
@@ -209,7 +210,7 @@ mod tests {
         let agreement = vec![Agreement { what: "TTFT P50".to_owned(), ..Agreement::default() }];
         let server = || Some(Server { agreement: agreement.clone(), ..Server::default() });
         let cap = |level: &mut load::Level| (level.client.most_in_flight, level.requests.not_sent) = (1_024, 1);
-        let cases: [(&str, &dyn Fn(&mut load::Level)); 6] = [
+        let cases: [(&str, Change); 6] = [
             ("at 9 requests/s 71 requests began, and it takes 72", &|level| level.client.dispatch_lag.n = 71),
             ("at 9 requests/s 72 requests began", &|level| level.client.dispatch_lag.max = None),
             ("at 9 requests/s client and server do not agree on TTFT P50", &|level| level.server = server()),

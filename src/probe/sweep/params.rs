@@ -113,7 +113,7 @@ fn wrong_plain(text: &str) -> Option<String> {
     text.contains(char::is_control).then(|| "it holds a sign that is none to write".to_owned())
 }
 
-fn of_levels(why: String) -> String {
+fn of_levels(why: &str) -> String {
     format!("--levels: {why}")
 }
 
@@ -125,8 +125,8 @@ fn levels(params: &Params) -> Result<u64, String> {
     }
     let levels = match load {
         "trace" => 1,
-        "closed" => users(params.word("levels")).map_err(of_levels)?.len(),
-        _ => rates(params.word("levels")).map_err(of_levels)?.len(),
+        "closed" => users(params.word("levels")).map_err(|why| of_levels(&why))?.len(),
+        _ => rates(params.word("levels")).map_err(|why| of_levels(&why))?.len(),
     };
     let all = levels as u64 * params.number("repeats") as u64;
     if all > MAX_LEVELS as u64 {
