@@ -61,7 +61,8 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
         rates.push(100.0 + f64::from(pass % 3));
         link.sample("rate", "GB/s", 100.0 + f64::from(pass % 3))?;
         if mode == "levels" {
-            let level = Level { place: pass / 5, from_unix_ms: 1, state: State::Measuring, ..Level::default() };
+            let (started_unix_ms, state) = (1, State::Measuring);
+            let level = Level { place: pass / 5, started_unix_ms, from_unix_ms: 1, state, ..Level::default() };
             link.say(&Message::Level(Box::new(level)))?;
         }
     }
