@@ -177,7 +177,7 @@ fn through(what: &str, streams: u64, total: u64, a_write: usize) {
             let mut stamps = Vec::new();
             for _ in 0..total / streams / EVENTS {
                 let limit = Duration::from_mins(5);
-                let call = Call { path: "/v1/chat/completions", body: Some(b"{}".to_vec()), limit };
+                let call = Call { path: "/v1/chat/completions", body: Some(b"{}".to_vec()), limit, output: None };
                 let exchange = lane.stream(call, &mut stamps).await;
                 assert_eq!((exchange.fault, stamps.len() as u64), (None, EVENTS));
                 seen.borrow_mut().add(EVENTS);

@@ -110,7 +110,11 @@ fn what_the_document_says_was_measured_is_what_is_kept() {
         if std::env::var_os("UPDATE_TIDY").is_some() {
             doc.replace_range(from..to, &text);
         } else {
-            assert_eq!(&doc[from..to], text, "'{name}' is not what is kept: UPDATE_TIDY=1 cargo test --test sweep_evidence");
+            assert_eq!(
+                &doc[from..to],
+                text,
+                "'{name}' is not what is kept: UPDATE_TIDY=1 cargo test --test sweep_evidence"
+            );
         }
     }
     if std::env::var_os("UPDATE_TIDY").is_some() {
