@@ -7,10 +7,11 @@
 //! receives.
 
 mod gaps;
+mod good;
 #[cfg(test)]
 mod tests;
 
-use super::exchange::{Exchange, Fault, Stamp, Usage};
+use super::exchange::{Exchange, Fault, Stamp};
 use super::level::{Client, Latency, Level, Load, Requests, Tokens};
 use super::plan::Slo;
 use super::rank::Sample;
@@ -18,6 +19,7 @@ use super::rates::{Bins, goodput};
 use super::saturation::Saturation;
 use super::slices::{Of, Slices};
 use gaps::Gaps;
+use good::{Flow, Good, events, good, seconds, spent, usage};
 
 /// The interval of a rate needs a measured time of so many median E2E …
 const RATE_E2E: f64 = 10.0;
@@ -103,57 +105,6 @@ pub struct Tally {
     flow: Flow,
     slices: Slices,
     saturation: Saturation,
-}
-
-/// What came in the measured time, of all requests.
-#[derive(Debug, Default)]
-struct Flow {
-    requests: Bins,
-    /// Output tokens by when they came.
-    came: Bins,
-    /// Output tokens by when their request ended.
-    ended: Bins,
-    /// Prompt and output tokens by when their request ended.
-    total: Bins,
-    /// Requests of which the server did not count the output.
-    uncounted: u64,
-    /// Requests of which it did not count the prompt or the output.
-    uncounted_total: u64,
-}
-
-/// What is known of a request that ended well.
-struct Good<'a> {
-    ended: &'a Ended<'a>,
-    dispatched: u64,
-    first: u64,
-    last: u64,
-    /// Output tokens as the server counted, at the end or event by event.
-    output: Option<u64>,
-}
-
-impl Good<'_> {
-    fn ttft(&self) -> f64 {
-        seconds(self.dispatched, self.first)
-    }
-
-    fn e2e(&self) -> f64 {
-        seconds(self.dispatched, self.last)
-    }
-
-    fn tpot(&self) -> Option<f64> {
-        let output = self.output.filter(|output| *output >= 2)?;
-        Some(seconds(self.first, self.last) / (output - 1) as f64)
-    }
-
-    fn keeps(&self, slo: &Slo) -> bool {
-        let within = |limit: Option<f64>, value: f64| limit.is_none_or(|limit| value <= limit);
-        let tpot = match self.tpot() {
-            Some(tpot) => within(slo.tpot_s, tpot),
-            // One token has no TPOT; of more, one that is not known is not kept.
-            None => slo.tpot_s.is_none() || self.output.unwrap_or_else(|| self.ended.output.into()) <= 1,
-        };
-        tpot && within(slo.ttft_s, self.ttft()) && within(slo.e2e_s, self.e2e())
-    }
 }
 
 impl Tally {
@@ -427,83 +378,8 @@ impl Tally {
     }
 }
 
-impl Flow {
-    /// Takes in a request, as far as it came before `until`, µs.
-    fn add(&mut self, good: &Good<'_>, until: u64) {
-        let Good { ended, first, output, .. } = *good;
-        let end = ended.exchange.end;
-        let prompt = usage(ended.exchange, ended.stamps).prompt;
-        if (self.requests.start()..until).contains(&end) {
-            self.requests.add(end, 1.0);
-            self.uncounted_total += u64::from(output.is_none() || prompt.is_none());
-            if let Some(output) = output {
-                self.ended.add(end, output as f64);
-                self.total.add(end, (output + prompt.unwrap_or(0)) as f64);
-            }
-        }
-        match output {
-            Some(output) => {
-                let even = output as f64 / ended.stamps.len() as f64;
-                let each_known = ended.stamps.iter().all(|stamp| stamp.tokens.is_some());
-                for stamp in ended.stamps.iter().filter(|stamp| stamp.at < until) {
-                    let tokens = stamp.tokens.filter(|_| each_known).map_or(even, f64::from);
-                    self.came.add(stamp.at, tokens);
-                }
-            }
-            // It has tokens in the measured time, and nobody knows how many.
-            None if end >= self.requests.start() && first < until => self.uncounted += 1,
-            None => {}
-        }
-    }
-}
-
-/// Seconds between two moments, µs; 0 where they are the other way round.
-fn seconds(from: u64, to: u64) -> f64 {
-    to.saturating_sub(from) as f64 / 1e6
-}
-
 fn add(sum: &mut Option<u64>, more: Option<u64>) {
     if let Some(more) = more {
         *sum = Some(sum.unwrap_or(0) + more);
     }
-}
-
-/// `None` for a request that did not end well, or had no content.
-fn good<'a>(ended: &'a Ended<'a>) -> Option<Good<'a>> {
-    let exchange = ended.exchange;
-    if exchange.fault.is_some() {
-        return None;
-    }
-    let (first, last) = (exchange.first_content?, exchange.last_content?);
-    let (dispatched, output) = (exchange.dispatched?, counted_output(exchange, ended.stamps));
-    (!ended.stamps.is_empty()).then_some(Good { ended, dispatched, first, last, output })
-}
-
-/// Output tokens as the server counts them: at the end, or with each event.
-fn counted_output(exchange: &Exchange, stamps: &[Stamp]) -> Option<u64> {
-    let each = || stamps.iter().map(|stamp| stamp.tokens.map(u64::from)).sum();
-    let by_event = || Usage { output: each(), ..Usage::default() }.plausible(events(stamps)).0.output;
-    usage(exchange, stamps).output.or_else(by_event)
-}
-
-/// What the server counted, as far as it can be.
-fn usage(exchange: &Exchange, stamps: &[Stamp]) -> Usage {
-    exchange.usage.unwrap_or_default().plausible(events(stamps)).0
-}
-
-const fn events(stamps: &[Stamp]) -> u64 {
-    stamps.len() as u64
-}
-
-/// What a request cost, tokens. One that was refused or had no connection cost nothing; of one that broke off nobody
-/// knows, and it may have cost all, and more where more events came than tokens were planned.
-fn spent(ended: &Ended<'_>) -> u64 {
-    let exchange = ended.exchange;
-    if matches!(exchange.fault, Some(Fault::Unconnected(_) | Fault::Refused { .. })) {
-        return 0;
-    }
-    let usage = usage(exchange, ended.stamps);
-    let output = if exchange.fault.is_some() { usage.output } else { counted_output(exchange, ended.stamps) };
-    usage.prompt.unwrap_or_else(|| ended.prompt.into())
-        + output.unwrap_or_else(|| events(ended.stamps).max(ended.output.into()))
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::load::buckets::bucket;
+use crate::load::exchange::Usage;
 use crate::load::level::Goodput;
 use std::time::Duration;
 
