@@ -259,7 +259,7 @@ impl Details {
 /// How good it is in a word. A sweep is judged by no reference: a good one is measured, not unknown.
 fn judged(report: &Report) -> &'static str {
     let measured = report.verdict.level == Grade::Unknown && !report.levels.is_empty();
-    if measured && report.ending == Ending::Done { "measured" } else { report.verdict.level.word() }
+    if measured && report.ending == Ending::Done { "measured" } else { report.verdict_word() }
 }
 
 /// A column of a table.
