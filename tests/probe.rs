@@ -441,7 +441,7 @@ fn reports_are_listed_shown_compared_and_made_a_baseline() {
     let file = home.folder().join(format!("reports/{}.json", second.run));
     let compared = home.say(&["compare", &first.run, file.to_str().unwrap()]);
     assert!(
-        compared.stdout.contains("inputs: mode good, seconds 0.1 then, mode good, seconds 0.2 now"),
+        compared.stdout.contains("- input seconds: 0.1 then, 0.2 now") && !compared.stdout.contains("input mode"),
         "{}",
         compared.stdout
     );

@@ -3,7 +3,7 @@
 //!
 //! [`super::saturation`] is judged from requests that ended; where few do, it has nothing to judge. Here it is enough
 //! that requests came. They are called piled up when at the end of a time more are there than the requests per second ×
-//! [`EXPLAINED`] × what a request took early on explain (Little's law), and their number grew through both halves of that
+//! `EXPLAINED` × what a request took early on explain (Little's law), and their number grew through both halves of that
 //! time, did not level off as one does that fills up, and grew by more than chance leaves behind where as many go as
 //! come. It must not know a clock. Invariants: memory grows with requests that ended and else is bounded; a time in whose
 //! first half nothing ended well is not judged.

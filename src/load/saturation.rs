@@ -2,9 +2,9 @@
 //!
 //! As guidellm does (its scheduler/constraints/saturation.py): TTFT and the requests in flight must both grow with time,
 //! each by a t-test on the slope of a straight line. Neighbouring requests are not independent, so such a test alone is
-//! tripped by any busy moment; therefore the growth must also be material ([`TTFT_GROWN`], [`IN_FLIGHT_GROWN`]), and more
-//! requests must have stayed than chance leaves behind where as many go as come ([`CHANCE`]). Filling up is not
-//! saturation: what was dispatched in the first moments is left out ([`FILLING`]). It must not know a clock. Invariants:
+//! tripped by any busy moment; therefore the growth must also be material (`TTFT_GROWN`, `IN_FLIGHT_GROWN`), and more
+//! requests must have stayed than chance leaves behind where as many go as come (`CHANCE`). Filling up is not
+//! saturation: what was dispatched in the first moments is left out (`FILLING`). It must not know a clock. Invariants:
 //! memory is bounded; it is judged from requests that ended well and nothing else.
 
 use std::collections::VecDeque;
