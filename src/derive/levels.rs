@@ -44,11 +44,6 @@ fn counts(slice: &Slice, chosen: Metric) -> &[(u16, u32)] {
     }
 }
 
-/// The highest quantile that this latency's measurements allow.
-pub fn high(latency: &Latency) -> High {
-    latency.high()
-}
-
 /// The GPU that was busiest, of several the one with the lowest index: on a host with more GPUs than the engine uses
 /// a mean would say little of any.
 pub fn busiest(level: &Level) -> Option<&Silicon> {
@@ -56,19 +51,9 @@ pub fn busiest(level: &Level) -> Option<&Silicon> {
     level.gpus.iter().reduce(|most, gpu| if busy(gpu) > busy(most) { gpu } else { most })
 }
 
-/// The mean SM clock as a share of the highest, %.
-pub fn clock_pct(gpu: &Silicon) -> Option<f64> {
-    gpu.clock_pct()
-}
-
-/// The load as a number: users or requests per second.
-pub const fn amount(load: Load) -> Option<f64> {
-    load.amount()
-}
-
 /// Whether the knee lies between two levels that were measured one after the other.
 pub fn is_between(knee: &Knee, one: &Level, next: &Level) -> bool {
-    let (Some(a), Some(b)) = (amount(one.load), amount(next.load)) else { return false };
+    let (Some(a), Some(b)) = (one.load.amount(), next.load.amount()) else { return false };
     knee.lo < knee.hi && a.min(b) <= knee.lo && a.max(b) >= knee.hi
 }
 

@@ -258,7 +258,7 @@ impl<T: Transport> Conductor<'_, T> {
             _ => false,
         };
         if is_over {
-            let words = format!("at {} more came than was served", order::words(self.leg.load));
+            let words = format!("at {} more came than was served", self.leg.load);
             books.cut(State::OverSaturated, words, false);
         }
     }
@@ -320,7 +320,7 @@ impl<T: Transport> Conductor<'_, T> {
     /// What it is doing, in words.
     fn words(&self, now: u64) -> String {
         let books = self.stage.books();
-        let load = order::words(self.leg.load);
+        let load = self.leg.load;
         let seconds = now.saturating_sub(self.start) / 1_000_000;
         let repeats = self.site.plan.repeats;
         let round = if repeats > 1 { format!(" ({} of {repeats})", self.leg.repeat + 1) } else { String::new() };

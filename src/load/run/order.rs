@@ -62,8 +62,3 @@ pub(super) fn seconds(plan: &Plan, load: Load, took_s: Option<f64>) -> Option<f6
         (_, None, Span::Requests(_)) => None,
     }
 }
-
-/// A load in words.
-pub(super) fn words(load: Load) -> String {
-    load.to_string()
-}

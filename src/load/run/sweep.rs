@@ -9,7 +9,7 @@ use crate::load::plan::{Shape, Span};
 use crate::load::{Said, Swept};
 
 use super::conduct::{Over, level};
-use super::order::{self, Leg, legs};
+use super::order::{Leg, legs};
 use super::progress::Progress;
 use super::site::Site;
 
@@ -28,7 +28,7 @@ pub(super) async fn sweep<T: Transport>(site: &Rc<Site<T>>) -> io::Result<Swept>
     let mut left_out = Vec::new();
     for ((i, leg), place) in legs.iter().enumerate().zip(0..) {
         if is_beyond(&swept.levels, *leg) {
-            left_out.push(order::words(leg.load));
+            left_out.push(leg.load.to_string());
             progress.end(&site.plan, 0.0, None);
             continue;
         }

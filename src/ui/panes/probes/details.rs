@@ -6,7 +6,7 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use crate::derive::levels::{High, high};
+use crate::derive::levels::High;
 use crate::load::Level;
 use crate::load::level::{Latency, Quantile, Rate};
 use crate::probe::page::{methods, number, percent, utc};
@@ -133,7 +133,7 @@ impl Details {
         }
         let column = |head: &str, of: &dyn Fn(&Level) -> Option<String>| Column::of(head, all.iter().map(of));
         let allowed = |quantile: Option<Quantile>| quantile.filter(|q| q.enough).map(|q| Compact(q.value).to_string());
-        let high = |latency: &Latency| match high(latency) {
+        let high = |latency: &Latency| match latency.high() {
             High::P99(q) => Some(Compact(q.value).to_string()),
             High::P95(q) => Some(format!("P95 {}", Compact(q.value))),
             High::Few(n) => Some(format!("n {n}")),

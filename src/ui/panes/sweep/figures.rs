@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::derive::levels::{High, busiest, clock_pct, high, latency};
+use crate::derive::levels::{High, busiest, latency};
 use crate::load::Level;
 use crate::load::level::Silicon;
 use crate::model::Metric;
@@ -97,7 +97,7 @@ pub(super) const CLOCK: &str = "clock %";
 
 /// Every row, from top to bottom. The label of the first is the latency's.
 pub(super) const FIGURES: [Figure; 9] = [
-    figure("", Role::Third, 0, |level, metric| match high(latency(level, metric)) {
+    figure("", Role::Third, 0, |level, metric| match latency(level, metric).high() {
         High::P99(quantile) => Value::P99(quantile.value),
         High::P95(quantile) => Value::P95(quantile.value),
         High::Few(n) => Value::Few(n),
@@ -111,7 +111,7 @@ pub(super) const FIGURES: [Figure; 9] = [
     }),
     figure(CLOCK, Role::Text, 6, |level, _| {
         let held = level.gpus.iter().any(Silicon::is_throttled);
-        of(busiest(level).and_then(clock_pct), if held { Value::Throttled } else { Value::Percent })
+        of(busiest(level).and_then(Silicon::clock_pct), if held { Value::Throttled } else { Value::Percent })
     }),
     figure("waiting", Role::Text, 7, |level, _| {
         of(level.server.as_ref().and_then(|server| server.waiting), Value::Number)

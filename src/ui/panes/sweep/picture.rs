@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 
 use crate::derive::latency::LogAxis;
-use crate::derive::levels::{High, high, is_between, latency};
+use crate::derive::levels::{High, is_between, latency};
 use crate::load::Level;
 use crate::load::level::{Load, Silicon, State};
 use crate::model::Metric;
@@ -75,7 +75,7 @@ impl Picture<'_> {
             let span = self.span(area, x);
             let latency = latency(level, self.metric);
             let median = latency.p50.filter(|p50| p50.enough).map(|p50| (p50.value, Role::Fourth, '─', '-'));
-            let high = match high(latency) {
+            let high = match latency.high() {
                 High::P99(quantile) => Some((quantile.value, Role::Third, '━', '=')),
                 High::P95(quantile) => Some((quantile.value, Role::Third, '*', '*')),
                 High::Few(_) | High::Nothing => None,
@@ -190,7 +190,7 @@ impl Picture<'_> {
     pub(super) fn draw_legend(&self, buf: &mut Buffer) {
         let dim = self.theme.style(Role::Dim);
         let (levels, first) = (self.sweep.levels.len(), self.pane.first);
-        let any = |wanted: fn(&High) -> bool| self.levels().any(|(.., l)| wanted(&high(latency(l, self.metric))));
+        let any = |wanted: fn(&High) -> bool| self.levels().any(|(.., l)| wanted(&latency(l, self.metric).high()));
         let mut row = Row::new(buf, self.parts.words);
         row.part(&[(dim, format_args!("{}", name(self.metric)))]).gap(1);
         if self.knee().is_some() {

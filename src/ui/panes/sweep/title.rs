@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::derive::levels::{High, amount, high, latency, metric};
+use crate::derive::levels::{High, latency, metric};
 use crate::load::Level;
 use crate::load::level::{Knee, Load, State};
 use crate::model::{Metric, Time};
@@ -70,7 +70,7 @@ fn running(out: &mut String, levels: &[Level], done: Option<f64>, chosen: Metric
     }
     let name = name(metric(chosen));
     let so_far = if level.state.is_over() { "" } else { " so far" };
-    let _ = match high(latency(level, chosen)) {
+    let _ = match latency(level, chosen).high() {
         _ if level.state == State::WarmingUp => write!(out, ": warming up"),
         High::P99(quantile) => write!(out, ": P99 {name} {}{so_far}", seconds(quantile.value)),
         High::P95(quantile) => write!(out, ": P95 {name} {}{so_far}, too few for a P99", seconds(quantile.value)),
@@ -118,8 +118,8 @@ fn at_knee(out: &mut String, levels: &[Level], knee: &Knee) {
     };
     let _ = write!(out, ": {} tokens/s", number(knee.output_tokens_per_s));
     // What holds back the first level beyond.
-    let beyond = |level: &&Level| amount(level.load).is_some_and(|load| load >= knee.hi);
-    let least = |level: &&Level| amount(level.load).unwrap_or_default();
+    let beyond = |level: &&Level| level.load.amount().is_some_and(|load| load >= knee.hi);
+    let least = |level: &&Level| level.load.amount().unwrap_or_default();
     let then = levels.iter().filter(beyond).min_by(|a, b| least(a).total_cmp(&least(b)));
     if let Some(limit) = then.and_then(|level| level.bottleneck.as_ref()) {
         let _ = write!(out, ", then {}", limit.word);
