@@ -8,11 +8,14 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use warptop::load::level::{Latency, Quantile};
 use warptop::load::{Level, level};
 use warptop::probe::page::utc;
 use warptop::probe::report::{Ending, Report, SCHEMA};
+use warptop::runtime::snapshot_of;
+use warptop::sampler::replay::Input as Recorded;
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name)
@@ -46,7 +49,7 @@ fn sweep() -> String {
     let _ = writeln!(
         out,
         "{}, one H200, vLLM 0.25.1 with at most 32 sequences, random weights in the shape of Llama-3.1-8B, prompts of {} tokens and \
-         outputs of {} (`tests/h200/sweep.sh WARPTOP OUT sweep`; the whole report is in docs/evidence/sweep):\n",
+         outputs of {} (`tests/h200/sweep.sh WARPTOP OUT sweep`; report and recording are in docs/evidence/sweep; `warptop replay` plays the latter):\n",
         utc(report.started_unix_ms),
         input(&report, "prompt"),
         input(&report, "output"),
@@ -145,4 +148,23 @@ fn the_knee_of_the_kept_sweep_is_where_its_queue_begins_and_its_sms_are_full() {
         }
     }
     assert!(report.levels.iter().filter(|level| users(level) > 32.0).all(|level| waiting(level) > 5.0));
+}
+
+#[test]
+fn the_recording_of_the_kept_sweep_shows_what_its_report_says_of_the_last_level() {
+    /// When the recording began, ms since the Unix epoch: its first line.
+    const BEGAN: u64 = 1_796_051_037_979;
+    let report = report();
+    let level = report.levels.last().unwrap();
+    let at = Duration::from_millis(level.to_unix_ms - BEGAN);
+    let window = Duration::from_millis(level.to_unix_ms - level.from_unix_ms);
+    let file = path("docs/evidence/sweep/h200-vllm-0.25.1.jsonl.gz");
+    let (reading, problems) = snapshot_of(&Recorded::File(file), Some(at), Some(window)).unwrap();
+    assert_eq!(problems, [""; 0]);
+    let json = serde_json::to_value(&reading).unwrap();
+    let sm = json["gpus"][0]["sm_active_pct"].as_f64().unwrap();
+    assert!((sm - level.gpus[0].sm_active_pct.unwrap()).abs() < 1.0, "{sm}");
+    let tokens = json["engines"][0]["generation_tokens_per_s"].as_f64().unwrap();
+    let client = level.output_tokens_per_s.unwrap().value;
+    assert!((tokens / client - 1.0).abs() < 0.05, "{tokens} {client}");
 }
