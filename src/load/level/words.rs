@@ -4,7 +4,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Latency, Load, Quantile, Silicon};
+use super::{Lag, Latency, Load, Quantile, Silicon};
+use crate::load::rank::enough;
 
 /// "1 user", "8 users", "2.5 requests/s", "the trace".
 impl Display for Load {
@@ -61,6 +62,13 @@ impl Latency {
             (None, None, 0) => High::Nothing,
             (None, None, n) => High::Few(n),
         }
+    }
+}
+
+impl Lag {
+    /// Its P99, where there are enough measurements for one, s: a report of an older version holds others too.
+    pub fn sure_p99(&self) -> Option<f64> {
+        self.p99.filter(|_| enough(0.99, self.n))
     }
 }
 

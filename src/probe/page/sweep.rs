@@ -315,7 +315,7 @@ fn machine(out: &mut String, levels: &[&Level]) {
 
 /// The P99 and the largest; of too few for a P99 the largest of how many.
 fn lag(lag: &Lag) -> [String; 2] {
-    match lag.p99.filter(|_| lag.n >= P99_NEEDS) {
+    match lag.sure_p99() {
         Some(p99) => [ms(Some(p99)), ms(lag.max)],
         None if lag.max.is_some() => [number(None), format!("{} of n {}", ms(lag.max), lag.n)],
         None => [number(None), number(None)],

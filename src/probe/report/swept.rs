@@ -1,6 +1,7 @@
 //! What a load sweep comes to in a sentence. It has no reference: a server does what its model, its settings and its
 //! requests make of it, and only another sweep of the same load says whether that is more or less.
 
+use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 use super::super::spec::{Grouped, counted};
@@ -19,14 +20,9 @@ pub(in crate::probe) fn rate(level: &load::Level) -> f64 {
     level.output_tokens_per_s.map_or(0.0, |rate| rate.value)
 }
 
-/// What sets the load of a level as a number: users, or requests per second.
-pub(in crate::probe) fn load_value(load: &Load) -> f64 {
-    load.amount().unwrap_or(0.0)
-}
-
-/// Its unit.
-pub(in crate::probe) const fn load_unit(load: &Load) -> &'static str {
-    load.unit()
+/// Which of two levels has the smaller load; a trace, which has no number, comes first.
+pub(in crate::probe) fn by_load(a: &load::Level, b: &load::Level) -> Ordering {
+    a.load.amount().partial_cmp(&b.load.amount()).unwrap_or(Ordering::Equal)
 }
 
 /// "at 16 users".
@@ -46,8 +42,7 @@ pub(in crate::probe) const fn is_sound(level: &load::Level) -> bool {
 pub(super) fn verdict(report: &Report) -> Verdict {
     let mut words = throughput(report);
     let levels = &report.levels;
-    let by_load = |a: &&load::Level, b: &&load::Level| load_value(&a.load).total_cmp(&load_value(&b.load));
-    let in_state = |state: State| levels.iter().filter(move |level| level.state == state).min_by(by_load);
+    let in_state = |state: State| levels.iter().filter(move |level| level.state == state).min_by(|a, b| by_load(a, b));
     if let Some(over) = in_state(State::OverSaturated) {
         // Writing to a String never fails, here and below.
         let _ = write!(words, "; {} more came than was served", load_words(&over.load));
@@ -83,14 +78,14 @@ pub(super) fn verdict(report: &Report) -> Verdict {
 fn throughput(report: &Report) -> String {
     let sound = || report.levels.iter().filter(|level| is_sound(level));
     let most = sound().map(rate).fold(0.0, f64::max);
-    let highest = sound().max_by(|a, b| load_value(&a.load).total_cmp(&load_value(&b.load)));
+    let highest = sound().max_by(|a, b| by_load(a, b));
     let tokens = |rate: f64| Grouped(rate.round() as u64);
     match (&report.knee, highest) {
         (Some(knee), Some(level)) => {
-            let unit = load_unit(&level.load);
+            let unit = level.load.unit();
             format!("knee at {} {unit}, {} tokens/s", (knee.at * 10.0).round() / 10.0, tokens(knee.output_tokens_per_s))
         }
-        (None, Some(level)) if most > 0.0 && load_unit(&level.load).is_empty() => {
+        (None, Some(level)) if most > 0.0 && level.load.unit().is_empty() => {
             format!("{} tokens/s {}", tokens(most), load_words(&level.load))
         }
         (None, Some(level)) if most > 0.0 => {

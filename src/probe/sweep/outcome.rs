@@ -65,9 +65,11 @@ pub(super) fn of(plan: &Plan, swept: Swept) -> Outcome {
 /// a steady state is none.
 fn operating(swept: &Swept) -> Option<&Level> {
     let measured = || swept.levels.iter().filter(|level| swept::is_sound(level) && level.output_tokens_per_s.is_some());
-    let load = |level: &Level| swept::load_value(&level.load);
     match &swept.knee {
-        Some(knee) => measured().filter(|level| load(level) <= knee.at).max_by(|a, b| load(a).total_cmp(&load(b))),
+        Some(knee) => {
+            let below = |level: &&Level| level.load.amount().is_some_and(|load| load <= knee.at);
+            measured().filter(below).max_by(|a, b| swept::by_load(a, b))
+        }
         None => measured().max_by(|a, b| swept::rate(a).total_cmp(&swept::rate(b))),
     }
 }
@@ -80,7 +82,7 @@ fn figures(swept: &Swept) -> Vec<Figure> {
         let n = swept.levels.len() as u64;
         let output = (knee.output_tokens_per_s, knee.output_tokens_per_s, knee.output_tokens_per_s);
         figures.push(figure(OUTPUT, "Output at the knee", "tokens/s", Better::Higher, output, n).by(&knee.words));
-        let unit = swept.levels.first().map_or("users", |level| swept::load_unit(&level.load));
+        let unit = swept.levels.first().map_or("users", |level| level.load.unit());
         let knee = (knee.at, knee.lo, knee.hi);
         figures.push(figure("knee", "Knee", unit, Better::Higher, knee, n).by("between two levels"));
     } else if let Some((level, rate)) = level.and_then(|level| Some((level, level.output_tokens_per_s?))) {

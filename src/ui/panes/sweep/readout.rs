@@ -13,9 +13,6 @@ use crate::ui::theme::Role;
 
 use super::words::{Amount, Bounded, Spread, is_planned, number, seconds, state};
 
-/// Measurements from which on a P99 is one: fewer bound it not from above.
-const LEAST_P99: u64 = 368;
-
 /// The lines, and what they were made for.
 #[derive(Debug, Default)]
 pub(super) struct Readout {
@@ -263,7 +260,7 @@ fn bounds(of: &Agreement) -> String {
 
 /// How late the client was: a P99 only of so many measurements that it is one, else the largest.
 fn lag(name: &str, lag: Lag) -> Option<String> {
-    match lag.p99.filter(|_| lag.n >= LEAST_P99) {
+    match lag.sure_p99() {
         Some(p99) => Some(format!("{name} P99 {}", seconds(p99))),
         None => lag.max.map(|max| format!("{name} at most {} of {}", seconds(max), lag.n)),
     }
