@@ -13,6 +13,8 @@ mod row;
 mod signals;
 mod sm_dram;
 mod sweep;
+#[cfg(test)]
+mod tests;
 
 use ratatui::layout::Rect;
 

@@ -91,19 +91,9 @@ fn drawn(board: Option<&Board>, size: (u16, u16), theme: Theme) -> String {
     seen(board, &Store::new(Retention::HOUR), &View::new(NOW), size, theme)
 }
 
-fn seen(board: Option<&Board>, store: &Store, view: &View, (width, height): (u16, u16), theme: Theme) -> String {
-    let mut pane = Probes::default();
-    pane.probes(board);
-    let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
-    let context = Context { view, theme: &theme, focused: true };
-    pane.prepare(&store.read(), &context, buf.area);
-    pane.draw(buf.area, &mut buf, &context);
-    if !theme.unicode() {
-        crate::ui::text::to_ascii(&mut buf);
-    }
-    let row = |y| (0..width).map(|x| buf[(x, y)].symbol()).collect::<String>();
-    let rows: Vec<String> = (0..height).map(|y| format!("|{}|", row(y))).collect();
-    format!("{}\n{}\n", pane.title(), rows.join("\n"))
+fn seen(board: Option<&Board>, store: &Store, view: &View, size: (u16, u16), theme: Theme) -> String {
+    let (title, rows, _) = super::super::tests::seen::<Probes>(board, store, view, size, theme);
+    format!("{title}\n{rows}\n")
 }
 
 #[test]

@@ -252,25 +252,8 @@ fn drawn(board: Option<&Board>, view: &View, size: (u16, u16), theme: Theme) -> 
     seen(board, &store(), view, size, theme)
 }
 
-fn seen(
-    board: Option<&Board>,
-    store: &Store,
-    view: &View,
-    (width, height): (u16, u16),
-    theme: Theme,
-) -> (String, String, Buffer) {
-    let mut pane = Sweep::default();
-    pane.probes(board);
-    let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
-    let context = Context { view, theme: &theme, focused: true };
-    pane.prepare(&store.read(), &context, buf.area);
-    pane.draw(buf.area, &mut buf, &context);
-    if !theme.unicode() {
-        crate::ui::text::to_ascii(&mut buf);
-    }
-    let row = |y| (0..width).map(|x| buf[(x, y)].symbol()).collect::<String>();
-    let rows: Vec<String> = (0..height).map(|y| format!("|{}|", row(y))).collect();
-    (pane.title().to_owned(), rows.join("\n"), buf)
+fn seen(board: Option<&Board>, store: &Store, view: &View, size: (u16, u16), theme: Theme) -> (String, String, Buffer) {
+    super::super::tests::seen::<Sweep>(board, store, view, size, theme)
 }
 
 fn view() -> View {
