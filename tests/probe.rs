@@ -3,18 +3,18 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use support::until;
 use tempfile::TempDir;
 use warptop::probe::report::Report;
-
-/// Longest that anything here may take; a test that waits this long has failed.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A state directory of its own for each test, so that they can run at once.
 struct Home(TempDir);
@@ -88,18 +88,6 @@ impl Home {
             .collect();
         names.sort();
         names
-    }
-}
-
-/// Waits until `done` gives something.
-fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(got) = done() {
-            return got;
-        }
-        assert!(began.elapsed() < PATIENCE, "{what} does not happen");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

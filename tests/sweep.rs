@@ -9,15 +9,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use support::BODY;
 use support::oai::{Engine, Manners};
+use support::{BODY, until};
 use tempfile::TempDir;
 use warptop::load::level::State;
 use warptop::probe::report::{Ending, Report};
 
-const PATIENCE: Duration = Duration::from_mins(1);
 const SECRET: &str = "hunter2-and-more";
 /// Metrics of an engine that does nothing just now.
 const IDLE: &str = "# TYPE vllm:num_requests_running gauge\n\
@@ -91,18 +90,6 @@ fn idle() -> Engine {
 /// An engine whose answers take 0.2 s.
 fn slow(key: Option<&'static str>) -> Engine {
     Engine::start(Manners { metrics: Some(IDLE), pause: Duration::from_millis(50), key })
-}
-
-/// Waits until `done` gives something.
-fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(got) = done() {
-            return got;
-        }
-        assert!(began.elapsed() < PATIENCE, "{what} does not happen");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The parent of a process, unless it has ended.

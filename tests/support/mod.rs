@@ -20,6 +20,21 @@ pub(crate) const BODY: &str = include_str!("../../assets/metrics/vllm-0.25.1-ove
 pub(crate) const MODELS: &str = r#"{"object":"list","data":[{"id":"dummy-8b","max_model_len":32768}]}"#;
 pub(crate) const ENGINE: Subject = Subject::Engine(0);
 
+/// Longest that anything may take; a test that waits this long has failed.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Waits until `done` gives something.
+pub(crate) fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(got) = done() {
+            return got;
+        }
+        assert!(began.elapsed() < PATIENCE, "{what} does not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// A listener on loopback.
 pub(crate) struct Server {
     pub(crate) port: u16,
