@@ -9,6 +9,7 @@
 pub mod app;
 pub mod cli;
 pub mod derive;
+pub mod diagnosis;
 pub mod engine;
 pub mod export;
 pub mod load;

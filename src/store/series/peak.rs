@@ -14,6 +14,15 @@ impl Series {
         let highest = minutes.chain(points).reduce(|most, next| if next.1 > most.1 { next } else { most });
         highest.map(|(at, value)| (self.epoch + u64::from(at), value))
     }
+
+    /// When a reading, or a counter's rate, was last above `least`, at or before `at` and at most `reach_ms` earlier; only
+    /// of what is kept at full rate.
+    pub fn last_above(&self, at: Time, reach_ms: u64, least: f64) -> Option<Time> {
+        let (start, end) = self.offsets(Window::last(at, reach_ms))?;
+        let points = self.points.range(self.after(start)..self.after(end));
+        let above = points.rev().find(|p| decode(p.value).value().is_some_and(|value| value > least))?;
+        Some(self.epoch + u64::from(above.at))
+    }
 }
 
 #[cfg(test)]
@@ -21,6 +30,17 @@ mod tests {
     use super::super::Retention;
     use super::*;
     use crate::model::{Metric, Reading};
+
+    #[test]
+    fn the_last_time_above_is_looked_for_only_so_far_back() {
+        let mut series = Series::new(Metric::GenerationTokens, Time(0));
+        for second in 0..=60_u64 {
+            series.push(Time(second * 1000), Reading::Value(second.min(20) as f64), 3500, &Retention::HOUR);
+        }
+        assert_eq!(series.last_above(Time(60_000), 50_000, 0.0), Some(Time(20_000)));
+        assert_eq!(series.last_above(Time(15_500), 50_000, 0.0), Some(Time(15_000)));
+        assert_eq!(series.last_above(Time(60_000), 30_000, 0.0), None);
+    }
 
     #[test]
     fn the_first_of_the_highest_also_among_minutes() {

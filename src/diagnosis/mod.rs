@@ -1,0 +1,33 @@
+//! The diagnosis: why a server is slow, from which figures, and what would help. The one place that concludes.
+//!
+//! It is a pure function of the store and a moment, whatever part of the data a screen shows: [`diagnose`]. Rules judge the
+//! figures of the last few seconds ([`scene`]); what held in most of the last seconds is a finding ([`timeline`]), ranked
+//! by what it costs clients. A new rule is one file in `rules/` and one line in [`rules::RULES`]. It must not know how a
+//! finding is drawn. Invariants: a finding names the figures it was judged from; nothing is concluded about an
+//! engine that could not be read; `act` needs harm to clients; where nothing can be judged it says so.
+
+mod cause;
+mod finding;
+mod past;
+mod rules;
+mod scene;
+mod slo;
+mod timeline;
+mod words;
+
+pub use cause::Cause;
+pub use finding::{ClientView, Diagnosis, Evidence, Finding, Fix, LatencySplit, Sentence, Severity};
+pub use rules::RULES;
+pub use slo::{Slo, SloError};
+pub use timeline::{Span, Timeline};
+
+use crate::model::Time;
+use crate::store::Data;
+
+/// The diagnosis of the moment `at`, judged for `slo`.
+pub fn diagnose(data: &Data, at: Time, slo: &Slo) -> Diagnosis {
+    let mut timeline = Timeline::new(slo.clone());
+    timeline.follow(data, at);
+    timeline.complete(data);
+    timeline.diagnosis().clone()
+}

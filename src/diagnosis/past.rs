@@ -1,0 +1,134 @@
+//! This server's own past: what it did at such a load before, in pieces of five seconds over the last hour.
+//!
+//! A comparison with itself needs no table of what a model on a GPU should reach. A piece is worked out once and kept. What
+//! ended less than [`RECENT_MS`] ago is the present and is compared with nothing.
+
+use std::collections::BTreeMap;
+
+use crate::derive::exposed::rate;
+use crate::model::{Metric, Subject, Time};
+use crate::store::{Data, HistogramWindow, Window};
+
+/// Length of a piece, ms.
+const PIECE_MS: u64 = 5_000;
+/// How far back the past reaches, ms.
+const REACH_MS: u64 = 3_600_000;
+/// What ended later than this before the moment is no past yet, ms.
+const RECENT_MS: u64 = 10_000;
+/// A load is alike when the running requests differ by no more than this factor.
+const ALIKE: f64 = 1.5;
+/// Pieces that are enough to compare with.
+const LEAST: usize = 2;
+/// Pieces that are kept of one engine: twice the reach, since a replay may judge earlier moments too.
+const MOST: usize = 1_500;
+
+/// What an engine did in one piece of time. `None` where it was not read or nothing happened.
+#[derive(Clone, Copy, Debug, Default)]
+struct Piece {
+    running: Option<f64>,
+    itl: Option<f64>,
+    prompt_per_s: Option<f64>,
+    prompt_len: Option<f64>,
+    hit_share: Option<f64>,
+}
+
+/// Pieces by engine and number since the epoch.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    pieces: BTreeMap<(u8, u64), Piece>,
+    scratch: HistogramWindow,
+}
+
+/// The load that is compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    /// Requests running.
+    pub(super) running: f64,
+    /// Prompt tokens that are computed, a second.
+    pub(super) prompt_per_s: f64,
+}
+
+/// What the past says of gaps between tokens at such a load, s.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct UsualGap {
+    /// The median of all pieces.
+    pub(super) median: f64,
+    /// What a quarter of the pieces reach.
+    pub(super) best: f64,
+}
+
+impl Past {
+    /// Gaps between tokens of `engine` before `at` at a load like this one; `None` where there was none.
+    pub(super) fn gap(&mut self, data: &Data, engine: u8, at: Time, load: Load) -> Option<UsualGap> {
+        self.learn(data, engine, at);
+        let alike = |a: f64, b: f64, slack: f64| a <= b * ALIKE + slack && b <= a * ALIKE + slack;
+        let mut gaps: Vec<f64> = self
+            .before(data, engine, at)
+            .filter(|p| p.running.is_some_and(|running| alike(running, load.running, 0.5)))
+            // Prompts that are computed between the tokens of others lengthen the gaps.
+            .filter(|p| p.prompt_per_s.is_some_and(|rate| alike(rate, load.prompt_per_s, 1_000.0)))
+            .filter_map(|p| p.itl)
+            .collect();
+        gaps.sort_by(f64::total_cmp);
+        let of = |share: f64| gaps.get(((gaps.len() - 1) as f64 * share) as usize).copied();
+        if gaps.len() < LEAST { None } else { Some(UsualGap { median: of(0.5)?, best: of(0.25)? }) }
+    }
+
+    /// The highest share of prompt tokens that the prefix cache held for prompts about this long, 0 to 1.
+    pub(super) fn hit_share(&mut self, data: &Data, engine: u8, at: Time, prompt_len: f64) -> Option<f64> {
+        self.learn(data, engine, at);
+        let alike = |p: &&Piece| p.prompt_len.is_some_and(|len| len <= prompt_len * ALIKE && prompt_len <= len * ALIKE);
+        let mut shares: Vec<f64> = self.before(data, engine, at).filter(alike).filter_map(|p| p.hit_share).collect();
+        shares.sort_by(f64::total_cmp);
+        // One piece may be a fluke of few requests.
+        (shares.len() >= LEAST).then(|| shares[shares.len() - LEAST])
+    }
+
+    fn before(&self, data: &Data, engine: u8, at: Time) -> impl Iterator<Item = &Piece> {
+        let range = Self::range(data, at);
+        self.pieces.range((engine, range.0)..(engine, range.1)).map(|(_, piece)| piece)
+    }
+
+    /// Numbers of the pieces before `at`: the first, and the one after the last.
+    fn range(data: &Data, at: Time) -> (u64, u64) {
+        let oldest = data.oldest().unwrap_or(at).max(at - REACH_MS);
+        let end = (at - RECENT_MS).0 / PIECE_MS;
+        ((oldest.0.div_ceil(PIECE_MS)).min(end), end)
+    }
+
+    /// Works out the pieces that are not known yet.
+    fn learn(&mut self, data: &Data, engine: u8, at: Time) {
+        let (first, end) = Self::range(data, at);
+        for number in first..end {
+            if !self.pieces.contains_key(&(engine, number)) {
+                let piece =
+                    piece(data, engine, Window::last(Time((number + 1) * PIECE_MS), PIECE_MS), &mut self.scratch);
+                self.pieces.insert((engine, number), piece);
+            }
+        }
+        let known = self.pieces.range((engine, 0)..(engine, u64::MAX)).count();
+        for _ in MOST..known {
+            let oldest = self.pieces.range((engine, 0)..(engine, u64::MAX)).next().map(|(&key, _)| key);
+            oldest.and_then(|key| self.pieces.remove(&key));
+        }
+    }
+}
+
+fn piece(data: &Data, engine: u8, window: Window, scratch: &mut HistogramWindow) -> Piece {
+    let of = |metric| rate(data, engine, metric, window).value();
+    let mut mean = |metric| {
+        data.histogram_window(Subject::Engine(engine), metric, window, scratch);
+        scratch.sum.filter(|_| scratch.n > 0).map(|sum| sum / scratch.n as f64)
+    };
+    let (itl, prompt_len) = (mean(Metric::Itl), mean(Metric::PromptLen));
+    let (hits, queries) = (of(Metric::PrefixHits), of(Metric::PrefixQueries).filter(|&rate| rate > 0.0));
+    let hit_share = hits.zip(queries).map(|(hits, queries)| (hits / queries).clamp(0.0, 1.0));
+    let prompt = of(Metric::PromptTokens);
+    Piece {
+        running: of(Metric::RequestsRunning),
+        itl,
+        prompt_per_s: prompt.map(|rate| rate * (1.0 - hit_share.unwrap_or(0.0))),
+        prompt_len,
+        hit_share,
+    }
+}

@@ -1,0 +1,316 @@
+//! One engine: what runs and waits, where the time of its requests goes, what its processes do, and how it was started.
+
+use crate::derive::exposed::{level, rate};
+use crate::derive::means::{MEANS, mean};
+use crate::derive::quantile::quantile;
+use crate::engine::launch;
+use crate::engine::{self, Setting};
+use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
+use crate::store::{Data, HistogramWindow, ProcessRow, Window};
+
+use super::super::past::{Load, Past, UsualGap};
+use super::super::{ClientView, LatencySplit};
+use super::QUANTILES_MS;
+
+/// Readings of the process table that are averaged.
+const TABLES: u64 = 5;
+/// Time between them, ms.
+const TABLE_MS: u64 = 1_000;
+/// How long without a token or request an engine may be before that is looked at, ms: the longest that is looked back.
+const LOOK_BACK_MS: u64 = 120_000;
+/// Counters of which at least one moves while an engine makes progress.
+const PROGRESS: [Metric; 4] =
+    [Metric::GenerationTokens, Metric::PromptTokens, Metric::RequestsFinished, Metric::RequestsFailed];
+
+/// Whether an engine can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::diagnosis) enum Reach {
+    /// It is read.
+    Read,
+    /// Nothing is known yet.
+    Starting,
+    /// It wants a key.
+    NeedsKey,
+    /// Something answers, but not with metrics; why.
+    NoMetrics(String),
+    /// It took the connection and does not answer; why.
+    Silent(String),
+    /// It cannot be reached; why.
+    Down(String),
+}
+
+/// What a process does for its engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::diagnosis) enum Role {
+    /// It answers clients.
+    Server,
+    /// It computes.
+    Core,
+}
+
+/// A process of an engine, averaged over the last seconds.
+#[derive(Clone, Debug)]
+pub(in crate::diagnosis) struct EngineProcess {
+    pub(in crate::diagnosis) pid: u32,
+    pub(in crate::diagnosis) role: Role,
+    /// The busiest thread, or the whole process where threads are not read, % of a core.
+    pub(in crate::diagnosis) cpu_pct: Option<f64>,
+    /// Major faults a second.
+    pub(in crate::diagnosis) major_faults: Option<f64>,
+}
+
+/// Figures of one engine. `None`: not known.
+#[derive(Clone, Debug)]
+pub(in crate::diagnosis) struct EngineScene {
+    pub(in crate::diagnosis) index: u8,
+    /// Adapter id.
+    pub(in crate::diagnosis) kind: String,
+    /// The name that is shown for it.
+    pub(in crate::diagnosis) name: String,
+    pub(in crate::diagnosis) reach: Reach,
+    pub(in crate::diagnosis) pids: Vec<u32>,
+    pub(in crate::diagnosis) processes: Vec<EngineProcess>,
+    /// GPUs on which its processes hold memory.
+    pub(in crate::diagnosis) gpus: Vec<u8>,
+    /// Words of the command line that started it.
+    pub(in crate::diagnosis) words: Vec<String>,
+    pub(in crate::diagnosis) running: Option<f64>,
+    pub(in crate::diagnosis) running_mean: Option<f64>,
+    pub(in crate::diagnosis) most_running: Option<f64>,
+    pub(in crate::diagnosis) waiting: Option<f64>,
+    pub(in crate::diagnosis) waiting_mean: Option<f64>,
+    pub(in crate::diagnosis) least_waiting: Option<f64>,
+    pub(in crate::diagnosis) waiting_for_kv: Option<f64>,
+    pub(in crate::diagnosis) cap: Option<f64>,
+    /// Highest KV usage, %.
+    pub(in crate::diagnosis) kv: Option<f64>,
+    pub(in crate::diagnosis) kv_pool: Option<f64>,
+    pub(in crate::diagnosis) preemptions: Option<f64>,
+    pub(in crate::diagnosis) generated: Option<f64>,
+    pub(in crate::diagnosis) prompt: Option<f64>,
+    /// Share of the prompt tokens that the prefix cache had, 0 to 1.
+    pub(in crate::diagnosis) hit_share: Option<f64>,
+    pub(in crate::diagnosis) ttft: Option<f64>,
+    pub(in crate::diagnosis) itl: Option<f64>,
+    pub(in crate::diagnosis) prompt_len: Option<f64>,
+    pub(in crate::diagnosis) answer_len: Option<f64>,
+    pub(in crate::diagnosis) split: Option<LatencySplit>,
+    /// Its gaps between tokens at such a load before.
+    pub(in crate::diagnosis) usual: Option<UsualGap>,
+    /// The best share of prefix hits at such prompts before.
+    pub(in crate::diagnosis) usual_hits: Option<f64>,
+    /// Gaps between tokens of the window.
+    pub(in crate::diagnosis) gaps: HistogramWindow,
+    /// Prompt lengths of the window.
+    pub(in crate::diagnosis) prompts: HistogramWindow,
+    /// How long ago a token, prompt or request last moved, ms; `None` where no counter is exposed.
+    pub(in crate::diagnosis) still_ms: Option<u64>,
+}
+
+impl EngineScene {
+    pub(super) fn of(data: &Data, index: u8, window: Window, past: &mut Past, scratch: &mut HistogramWindow) -> Self {
+        let (subject, at) = (Subject::Engine(index), window.end);
+        let text = |key| data.fact(subject, key, at).unwrap_or_default().to_owned();
+        let newest = |metric| level(data, index, metric, at).value();
+        let over = |metric| rate(data, index, metric, window).value();
+        let extremes = |metric| data.series(subject, metric).and_then(|series| series.extremes(window));
+        let pids: Vec<u32> = text(FactKey::Pids).split(',').filter_map(|pid| pid.trim().parse().ok()).collect();
+        let (processes, gpus, words) = processes(data, &pids, at);
+        let split = MEANS.map(|of| mean(data, index, of, window, scratch).value());
+        let [_, queue, prefill, decode] = split;
+        let (mut gaps, mut prompts) = (HistogramWindow::default(), HistogramWindow::default());
+        let (itl, prompt_len) = (
+            histogram_mean(data, subject, Metric::Itl, window, &mut gaps),
+            histogram_mean(data, subject, Metric::PromptLen, window, &mut prompts),
+        );
+        let (hits, queries) = (over(Metric::PrefixHits), over(Metric::PrefixQueries).filter(|&rate| rate > 0.0));
+        let hit_share = hits.zip(queries).map(|(hits, queries)| (hits / queries).clamp(0.0, 1.0));
+        let (running_mean, prompt) = (over(Metric::RequestsRunning), over(Metric::PromptTokens));
+        let computed = prompt.map(|rate| rate * (1.0 - hit_share.unwrap_or(0.0)));
+        let load = running_mean.zip(computed).map(|(running, prompt_per_s)| Load { running, prompt_per_s });
+        Self {
+            index,
+            kind: text(FactKey::Kind),
+            name: Some(text(FactKey::Name)).filter(|name| !name.is_empty()).unwrap_or_else(|| text(FactKey::Url)),
+            reach: reach(data, index, at),
+            pids,
+            processes,
+            gpus,
+            words,
+            running: newest(Metric::RequestsRunning),
+            running_mean,
+            most_running: extremes(Metric::RequestsRunning).map(|(_, most)| most),
+            waiting: newest(Metric::RequestsWaiting),
+            waiting_mean: over(Metric::RequestsWaiting),
+            least_waiting: extremes(Metric::RequestsWaiting).map(|(least, _)| least),
+            waiting_for_kv: newest(Metric::WaitingKvFetch),
+            cap: newest(Metric::RequestsCap),
+            kv: extremes(Metric::KvUsage).map(|(_, most)| most),
+            kv_pool: newest(Metric::KvPoolTokens),
+            preemptions: over(Metric::Preemptions),
+            generated: over(Metric::GenerationTokens),
+            prompt,
+            hit_share,
+            ttft: histogram_mean(data, subject, Metric::Ttft, window, scratch),
+            itl,
+            prompt_len,
+            answer_len: histogram_mean(data, subject, Metric::GenerationLen, window, scratch),
+            split: LatencySplit::of(queue, prefill, decode),
+            usual: load.and_then(|load| past.gap(data, index, at, load)),
+            usual_hits: prompt_len.and_then(|len| past.hit_share(data, index, at, len)),
+            gaps,
+            prompts,
+            still_ms: still_ms(data, subject, at),
+        }
+    }
+
+    /// Whether its processes run on this machine.
+    pub(in crate::diagnosis) fn is_local(&self) -> bool {
+        !self.pids.is_empty()
+    }
+
+    /// Whether its figures may be judged.
+    pub(in crate::diagnosis) fn is_read(&self) -> bool {
+        self.reach == Reach::Read
+    }
+
+    /// Whether a request runs or waits.
+    pub(in crate::diagnosis) fn has_requests(&self) -> bool {
+        self.running.unwrap_or(0.0) + self.waiting.unwrap_or(0.0) > 0.0
+    }
+
+    /// Whether nothing moved for this long.
+    pub(in crate::diagnosis) fn is_still(&self, ms: u64) -> bool {
+        self.still_ms.is_some_and(|still| still >= ms)
+    }
+
+    /// The value of an option on its command line.
+    pub(in crate::diagnosis) fn option(&self, names: &[&str]) -> Option<&str> {
+        launch::option(&self.words, names)
+    }
+
+    /// Whether a word stands on its command line.
+    pub(in crate::diagnosis) fn has_word(&self, word: &str) -> bool {
+        self.words.iter().any(|own| own == word)
+    }
+
+    /// What the engine calls a setting.
+    pub(in crate::diagnosis) fn flag(&self, setting: Setting) -> Option<&'static str> {
+        engine::flag(&self.kind, setting)
+    }
+
+    /// The busiest thread of the processes with this role, % of a core.
+    pub(in crate::diagnosis) fn busiest(&self, role: Role) -> Option<f64> {
+        let of_role = self.processes.iter().filter(|process| process.role == role);
+        of_role.filter_map(|process| process.cpu_pct).reduce(f64::max)
+    }
+
+    /// Share of its requests that wait, 0 to 1.
+    pub(in crate::diagnosis) fn waiting_share(&self) -> f64 {
+        let (waiting, running) = (self.waiting_mean.unwrap_or(0.0), self.running_mean.unwrap_or(0.0));
+        if waiting <= 0.0 { 0.0 } else { waiting / (waiting + running) }
+    }
+
+    /// Share of a request's time that goes into the queue: the engine's own split, or those that wait now.
+    pub(in crate::diagnosis) fn queue_share(&self) -> f64 {
+        let of_split = self.split.filter(|split| split.total() > 0.0).map_or(0.0, |split| split.queue / split.total());
+        of_split.max(self.waiting_share())
+    }
+
+    /// Whether somebody waited for the whole window, and more than one request in passing.
+    pub(in crate::diagnosis) fn queues(&self) -> bool {
+        self.waiting_mean.is_some_and(|mean| mean >= 1.0) && self.least_waiting.is_some_and(|least| least >= 1.0)
+    }
+
+    pub(super) fn client(&self, data: &Data, at: Time, scratch: &mut HistogramWindow) -> ClientView {
+        let subject = Subject::Engine(self.index);
+        data.histogram_window(subject, Metric::Ttft, Window::last(at, QUANTILES_MS), scratch);
+        let known = |value: Option<f64>| value.map_or(Reading::Missing(Why::NotYet), Reading::new);
+        ClientView {
+            engine: self.index,
+            running: known(self.running),
+            running_cap: known(self.cap),
+            waiting: known(self.waiting),
+            ttft_p50: quantile(scratch, 0.5),
+            ttft_p99: quantile(scratch, 0.99),
+            itl_mean: known(self.itl),
+            itl_usual: known(self.usual.map(|usual| usual.median)),
+            generated_per_s: known(self.generated),
+            prompt_len: known(self.prompt_len),
+            answer_len: known(self.answer_len),
+            split: self.split,
+        }
+    }
+}
+
+fn reach(data: &Data, engine: u8, at: Time) -> Reach {
+    let Some(source) = data.source(SourceId::Engine(engine)) else { return Reach::Starting };
+    let state = source.state_at(at);
+    let why = || state.why().to_owned();
+    match state {
+        SourceState::Starting => Reach::Starting,
+        SourceState::Ok | SourceState::Degraded(_) => Reach::Read,
+        SourceState::Unauthorized(_) => Reach::NeedsKey,
+        SourceState::Failed(_) if state.answers() => Reach::NoMetrics(why()),
+        SourceState::Failed(text) if text.contains("does not answer") || text.contains("no answer") => {
+            Reach::Silent(why())
+        }
+        SourceState::Stalled(_) => Reach::Silent(why()),
+        SourceState::Failed(_) | SourceState::Absent(_) => Reach::Down(why()),
+    }
+}
+
+fn histogram_mean(
+    data: &Data,
+    subject: Subject,
+    metric: Metric,
+    window: Window,
+    out: &mut HistogramWindow,
+) -> Option<f64> {
+    data.histogram_window(subject, metric, window, out);
+    out.sum.filter(|_| out.n > 0).map(|sum| sum / out.n as f64)
+}
+
+/// How long ago the last of [`PROGRESS`] moved.
+fn still_ms(data: &Data, subject: Subject, at: Time) -> Option<u64> {
+    let counters = PROGRESS.iter().filter_map(|&metric| data.series(subject, metric));
+    counters
+        .map(|series| {
+            let then = series.last_above(at, LOOK_BACK_MS, 0.0).or_else(|| series.full_rate_from()).unwrap_or(at);
+            at.since(then).min(LOOK_BACK_MS)
+        })
+        .min()
+}
+
+/// The engine's processes over the last seconds, their GPUs, and the words that started it.
+fn processes(data: &Data, pids: &[u32], at: Time) -> (Vec<EngineProcess>, Vec<u8>, Vec<String>) {
+    let current = |table: &&crate::store::ProcessTable| at.since(table.at) <= u64::from(table.valid_ms);
+    let Some(newest) = data.processes(at).filter(current) else { return Default::default() };
+    let rows: Vec<&ProcessRow> = newest.rows.iter().filter(|row| pids.contains(&row.pid)).collect();
+    let mut gpus: Vec<u8> = rows.iter().flat_map(|row| row.gpus.iter().map(|&(gpu, _)| gpu)).collect();
+    gpus.sort_unstable();
+    gpus.dedup();
+    let words: Vec<Vec<String>> =
+        rows.iter().map(|row| row.command.split_whitespace().map(ToOwned::to_owned).collect()).collect();
+    let server = |words: &Vec<String>| launch::recognise(words).is_some_and(|l| l.role == launch::Role::Server);
+    let averaged = rows.iter().zip(&words).map(|(row, words)| {
+        let over = |of: fn(&ProcessRow) -> Reading| averaged(data, row.pid, at, of);
+        EngineProcess {
+            pid: row.pid,
+            role: if server(words) && row.gpus.is_empty() { Role::Server } else { Role::Core },
+            cpu_pct: over(|row| row.cpu_pct),
+            major_faults: over(|row| row.majflt_per_s),
+        }
+    });
+    let averaged = averaged.collect();
+    let started = words.into_iter().filter(server).max_by_key(Vec::len).unwrap_or_default();
+    (averaged, gpus, started)
+}
+
+/// The mean of a figure of a process over the last tables.
+fn averaged(data: &Data, pid: u32, at: Time, of: fn(&ProcessRow) -> Reading) -> Option<f64> {
+    let tables = (0..TABLES).filter_map(|back| data.processes(at - back * TABLE_MS));
+    let values: Vec<f64> =
+        tables.filter_map(|table| of(table.rows.iter().find(|row| row.pid == pid)?).value()).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}

@@ -1,0 +1,177 @@
+//! One GPU: what it did while work ran, what held it back, and who is on it.
+
+use crate::derive::throttle::{self, Throttled};
+use crate::model::{FactKey, Metric, Reading, Subject};
+use crate::store::{Bin, Data, Window};
+
+use super::engine::EngineScene;
+
+/// Length of a piece of time that is busy or not, ms: the default period of the fast readings.
+const PIECE_MS: u64 = 250;
+/// SM activity from which on work runs, %. An idle H200 reads 0.0.
+const WORKS_SM: f32 = 2.0;
+/// The same of the time-based utilisation, where there is no activity.
+const WORKS_UTIL: f32 = 5.0;
+
+/// A process on the GPU that belongs to no engine.
+#[derive(Clone, Debug)]
+pub(in crate::diagnosis) struct GpuProcessScene {
+    pub(in crate::diagnosis) pid: u32,
+    pub(in crate::diagnosis) command: String,
+    pub(in crate::diagnosis) mem: Option<f64>,
+    /// % of a core.
+    pub(in crate::diagnosis) cpu_pct: Option<f64>,
+    /// NVML's share of the SMs' time, %.
+    pub(in crate::diagnosis) share_pct: Option<f64>,
+}
+
+/// Figures of one GPU. `None`: not known. Activity, clocks and power are means over the time in which work ran.
+#[derive(Clone, Debug, Default)]
+pub(in crate::diagnosis) struct GpuScene {
+    pub(in crate::diagnosis) index: u8,
+    pub(in crate::diagnosis) name: String,
+    /// Share of the known time in which work ran, 0 to 1; `None` where neither activity nor utilisation is read.
+    pub(in crate::diagnosis) busy: Option<f64>,
+    pub(in crate::diagnosis) sm: Option<f64>,
+    pub(in crate::diagnosis) dram: Option<f64>,
+    pub(in crate::diagnosis) tensor: Option<f64>,
+    pub(in crate::diagnosis) util: Option<f64>,
+    pub(in crate::diagnosis) clock: Option<f64>,
+    pub(in crate::diagnosis) clock_max: Option<f64>,
+    pub(in crate::diagnosis) power: Option<f64>,
+    pub(in crate::diagnosis) power_limit: Option<f64>,
+    pub(in crate::diagnosis) temp: Option<f64>,
+    /// Share of the working time, 0 to 1, in which each clock reason held (bit of NVML, share).
+    pub(in crate::diagnosis) held: Vec<(u64, f64)>,
+    pub(in crate::diagnosis) pcie_rx: Option<f64>,
+    pub(in crate::diagnosis) pcie_tx: Option<f64>,
+    pub(in crate::diagnosis) nvlink: Option<f64>,
+    pub(in crate::diagnosis) pcie: [Option<f64>; 4],
+    pub(in crate::diagnosis) mem_used: Option<f64>,
+    pub(in crate::diagnosis) mem_total: Option<f64>,
+    pub(in crate::diagnosis) others: Vec<GpuProcessScene>,
+}
+
+impl GpuScene {
+    pub(super) fn of(data: &Data, index: u8, window: Window, engines: &[EngineScene]) -> Self {
+        let subject = Subject::Gpu(index);
+        let newest = |metric| data.latest(subject, metric, window.end).reading.value();
+        let mean = |metric| data.mean(subject, metric, window).value();
+        let pieces = Pieces::over(data, subject, window);
+        let busy = pieces.busy();
+        Self {
+            index,
+            name: data.fact(subject, FactKey::Name, window.end).unwrap_or_default().to_owned(),
+            busy,
+            sm: pieces.mean(Metric::SmActive),
+            dram: pieces.mean(Metric::DramActive),
+            tensor: pieces.mean(Metric::TensorActive),
+            util: mean(Metric::UtilGpuTime),
+            clock: pieces.mean(Metric::SmClock),
+            clock_max: newest(Metric::SmClockMax),
+            power: pieces.mean(Metric::Power),
+            power_limit: newest(Metric::PowerLimit),
+            temp: newest(Metric::Temp),
+            held: held(data, index, window, busy),
+            pcie_rx: mean(Metric::PcieRx),
+            pcie_tx: mean(Metric::PcieTx),
+            nvlink: mean(Metric::NvlinkRx),
+            pcie: [Metric::PcieGen, Metric::PcieGenMax, Metric::PcieWidth, Metric::PcieWidthMax].map(newest),
+            mem_used: newest(Metric::GpuMemUsed),
+            mem_total: newest(Metric::GpuMemTotal),
+            others: others(data, index, window, engines),
+        }
+    }
+
+    /// Share of the working time in which a reason with one of these bits held the clocks down, 0 to 1.
+    pub(in crate::diagnosis) fn held_by(&self, bits: u64) -> f64 {
+        self.held.iter().filter(|(bit, _)| bit & bits != 0).map(|&(_, share)| share).fold(0.0, f64::max)
+    }
+
+    /// Share of the highest clock that is missing while work runs, 0 to 1.
+    pub(in crate::diagnosis) fn clock_loss(&self) -> Option<f64> {
+        Some((1.0 - self.clock? / self.clock_max.filter(|&max| max > 0.0)?).clamp(0.0, 1.0))
+    }
+
+    /// "GPU 0".
+    pub(in crate::diagnosis) fn label(&self) -> String {
+        format!("GPU {}", self.index)
+    }
+}
+
+/// The window in pieces.
+struct Pieces<'a> {
+    data: &'a Data,
+    subject: Subject,
+    window: Window,
+    /// Whether work ran in each piece; `None`: not known.
+    works: Vec<Option<bool>>,
+}
+
+impl<'a> Pieces<'a> {
+    fn over(data: &'a Data, subject: Subject, window: Window) -> Self {
+        let mut bins = vec![Bin::default(); (window.ms() / PIECE_MS) as usize];
+        let mut of = |metric, least: f32| -> Vec<Option<bool>> {
+            data.fill(subject, metric, window, &mut bins);
+            bins.iter().map(|bin| bin.mean().map(|value| value >= least)).collect()
+        };
+        let mut works = of(Metric::SmActive, WORKS_SM);
+        if works.iter().all(Option::is_none) {
+            works = of(Metric::UtilGpuTime, WORKS_UTIL);
+        }
+        Self { data, subject, window, works }
+    }
+
+    /// Share of the known time in which work ran, 0 to 1.
+    fn busy(&self) -> Option<f64> {
+        let known: Vec<bool> = self.works.iter().flatten().copied().collect();
+        (!known.is_empty()).then(|| known.iter().filter(|&&works| works).count() as f64 / known.len() as f64)
+    }
+
+    /// The mean of a gauge over the pieces in which work ran.
+    fn mean(&self, metric: Metric) -> Option<f64> {
+        let mut bins = vec![Bin::default(); self.works.len()];
+        self.data.fill(self.subject, metric, self.window, &mut bins);
+        let busy = bins.iter().zip(&self.works).filter(|(_, works)| **works == Some(true));
+        let values: Vec<f64> = busy.filter_map(|(bin, _)| bin.mean().map(f64::from)).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+}
+
+/// The share of the working time in which each reason held: the driver's own counters where there are any, else the bits
+/// of the readings.
+fn held(data: &Data, gpu: u8, window: Window, busy: Option<f64>) -> Vec<(u64, f64)> {
+    let Some(busy) = busy.filter(|&busy| busy > 0.0) else { return Vec::new() };
+    let throttled = Throttled::over(data, gpu, window);
+    if throttled.at_least().value().is_some() {
+        let share = |ms: Reading| ms.value().map_or(0.0, |ms| (ms / 1000.0 / busy).min(1.0));
+        return throttled.reasons().map(|(reason, ms)| (reason.bit, share(ms))).collect();
+    }
+    let bits = data.latest(Subject::Gpu(gpu), Metric::ThrottleReasons, window.end).reading;
+    throttle::reasons(bits).map(|reason| (reason.bit, 1.0)).collect()
+}
+
+/// Processes on the GPU that belong to none of the engines.
+fn others(data: &Data, gpu: u8, window: Window, engines: &[EngineScene]) -> Vec<GpuProcessScene> {
+    let current = |table: &&crate::store::ProcessTable| window.end.since(table.at) <= u64::from(table.valid_ms);
+    let Some(table) = data.processes(window.end).filter(current) else { return Vec::new() };
+    // A process of an engine that is not known as one: its title or command line says so.
+    let serves = |command: &str| {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        crate::engine::launch::recognise(&words).is_some()
+    };
+    let own = |pid: u32| engines.iter().any(|engine| engine.pids.contains(&pid));
+    // Without an engine nobody is a neighbour: whoever computes is the work.
+    let rows = table.rows.iter().filter(|row| !engines.is_empty() && !own(row.pid) && !serves(&row.command));
+    rows.filter_map(|row| {
+        let (_, mem) = row.gpus.iter().find(|(on, _)| *on == gpu)?;
+        Some(GpuProcessScene {
+            pid: row.pid,
+            command: row.command.to_string(),
+            mem: mem.value(),
+            cpu_pct: row.cpu_pct.value(),
+            share_pct: None,
+        })
+    })
+    .collect()
+}

@@ -1,0 +1,277 @@
+//! Findings over time: what held when, told from what the rules say second by second.
+//!
+//! The rules judge whole seconds. A finding holds in a second when its rule spoke in at least three of the last five
+//! seconds, so one odd second neither makes nor ends one; that rule looks back five seconds and no further, so a moment's
+//! findings do not depend on which moments were looked at before. Stretches in which a finding held are kept as spans, at
+//! most [`MOST_SPANS`] of them and at most a day.
+
+use std::collections::VecDeque;
+
+use crate::model::{Subject, Time};
+use crate::store::Data;
+
+use super::past::Past;
+use super::rules;
+use super::scene::Scene;
+use super::slo::Slo;
+use super::{Cause, Diagnosis, Finding, Severity};
+
+/// Length of a judged step, ms.
+const STEP_MS: u64 = 1_000;
+/// Steps that decide whether a finding holds …
+const STEPS: usize = 5;
+/// … and in how many of them its rule has to speak.
+const ENOUGH: usize = 3;
+/// A finding that is back after so many steps has not ended.
+const BRIDGE: u64 = 5;
+/// Steps that one call judges at most, so that a screen never waits.
+const MOST_STEPS: u64 = 60;
+/// Spans that are kept.
+const MOST_SPANS: usize = 4_096;
+/// How long they are kept, steps: a day.
+const KEPT: u64 = 86_400;
+/// How far back a moment is judged, steps: the hour that the store keeps at full rate.
+const BACK: u64 = 3_600;
+
+/// A stretch of time in which a finding held.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// Of what.
+    pub subject: Subject,
+    /// Which.
+    pub cause: Cause,
+    /// The most that it asked for.
+    pub severity: Severity,
+    /// The first second in which it held.
+    pub from: Time,
+    /// The last one.
+    pub to: Time,
+    /// What was said of it, in few words.
+    pub headline: String,
+}
+
+/// Findings of the moments that were judged so far: one stretch of time without a hole.
+#[derive(Debug)]
+pub struct Timeline {
+    slo: Slo,
+    /// First and last step that were judged, both included; the seconds since the epoch.
+    judged: Option<(u64, u64)>,
+    /// What the rules said in the last steps, the newest last.
+    recent: VecDeque<Vec<Finding>>,
+    spans: Vec<Span>,
+    past: Past,
+    diagnosis: Diagnosis,
+}
+
+impl Timeline {
+    /// Nothing judged yet.
+    pub fn new(slo: Slo) -> Self {
+        Self {
+            slo,
+            judged: None,
+            recent: VecDeque::new(),
+            spans: Vec::new(),
+            past: Past::default(),
+            diagnosis: Diagnosis::default(),
+        }
+    }
+
+    /// The diagnosis of the moment that was followed to last.
+    pub const fn diagnosis(&self) -> &Diagnosis {
+        &self.diagnosis
+    }
+
+    /// Every span that is known, in no order. The one that holds now ends at the last judged second.
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// The time that has been judged.
+    pub fn judged(&self) -> Option<(Time, Time)> {
+        self.judged.map(|(from, to)| (Time(from * STEP_MS), Time(to * STEP_MS)))
+    }
+
+    /// Goes to the moment `at`: judges the steps in between, or starts anew where `at` lies outside of what was judged.
+    /// Then judges some steps further back, so that a replay learns since when a finding holds. Cheap where the second is
+    /// the same.
+    pub fn follow(&mut self, data: &Data, at: Time) {
+        let step = at.0 / STEP_MS;
+        match self.judged {
+            Some((_, last)) if last == step => {}
+            Some((_, last)) if last < step && step - last <= MOST_STEPS => {
+                (last + 1..=step).for_each(|step| self.judge(data, step));
+            }
+            _ => self.start(data, step),
+        }
+        self.extend_back(data, MOST_STEPS / 3);
+    }
+
+    /// Judges all that lies before the moment and is still kept at full rate.
+    pub fn complete(&mut self, data: &Data) {
+        while self.extend_back(data, MOST_STEPS) {}
+    }
+
+    /// Forgets what was judged, and judges `step`.
+    fn start(&mut self, data: &Data, step: u64) {
+        self.spans.clear();
+        self.recent.clear();
+        self.judged = Some((step + 1, step));
+        let first = step.saturating_sub(STEPS as u64 - 1);
+        for earlier in first..step {
+            self.hear(data, earlier);
+        }
+        self.judge(data, step);
+        self.judged = Some((step, step));
+    }
+
+    /// Asks the rules about a step.
+    fn hear(&mut self, data: &Data, step: u64) {
+        if self.recent.len() == STEPS {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(raw(data, &mut self.past, step, &self.slo));
+    }
+
+    /// Judges the step after the last one.
+    fn judge(&mut self, data: &Data, step: u64) {
+        self.hear(data, step);
+        let findings = settle(&self.recent);
+        note(&mut self.spans, &findings, step);
+        if let Some((_, last)) = &mut self.judged {
+            *last = step;
+        }
+        let mut findings = findings;
+        for finding in &mut findings {
+            finding.since = self.since(finding, step);
+        }
+        let at = Time(step * STEP_MS);
+        let clients = Scene::of(data, at, &self.slo, &mut self.past).clients();
+        self.diagnosis = Diagnosis { at, findings, clients };
+        self.forget(step);
+    }
+
+    /// Judges up to `steps` steps before the first one that was judged; whether there was anything to judge.
+    fn extend_back(&mut self, data: &Data, steps: u64) -> bool {
+        let Some((first, last)) = self.judged else { return false };
+        let oldest = data.oldest().map_or(first, |oldest| oldest.0 / STEP_MS).max(last.saturating_sub(BACK));
+        if first <= oldest {
+            return false;
+        }
+        let from = first.saturating_sub(steps).max(oldest);
+        let mut recent: VecDeque<Vec<Finding>> = VecDeque::new();
+        let mut spans = Vec::new();
+        for step in from.saturating_sub(STEPS as u64 - 1)..first {
+            if recent.len() == STEPS {
+                recent.pop_front();
+            }
+            recent.push_back(raw(data, &mut self.past, step, &self.slo));
+            if step >= from {
+                note(&mut spans, &settle(&recent), step);
+            }
+        }
+        join(&mut spans, std::mem::take(&mut self.spans), first);
+        self.spans = spans;
+        self.judged = Some((from, last));
+        for place in 0..self.diagnosis.findings.len() {
+            let since = self.since(&self.diagnosis.findings[place], last);
+            self.diagnosis.findings[place].since = since;
+        }
+        true
+    }
+
+    /// Since when a finding that holds in `step` has held.
+    fn since(&self, finding: &Finding, step: u64) -> Time {
+        let at = Time(step * STEP_MS);
+        let same = |span: &&Span| span.subject == finding.subject && span.cause == finding.cause && span.to >= at;
+        self.spans.iter().rev().find(same).map_or(at, |span| span.from)
+    }
+
+    fn forget(&mut self, step: u64) {
+        let oldest = Time(step.saturating_sub(KEPT) * STEP_MS);
+        self.spans.retain(|span| span.to >= oldest);
+        if self.spans.len() > MOST_SPANS {
+            self.spans.drain(..self.spans.len() - MOST_SPANS);
+        }
+    }
+}
+
+/// What the rules say of a step.
+fn raw(data: &Data, past: &mut Past, step: u64, slo: &Slo) -> Vec<Finding> {
+    rules::judge(&Scene::of(data, Time(step * STEP_MS), slo, past))
+}
+
+/// What holds after these steps, most harmful first: each finding in the words of the last step that had it.
+fn settle(recent: &VecDeque<Vec<Finding>>) -> Vec<Finding> {
+    let mut out: Vec<Finding> = Vec::new();
+    // At the start of the data there are fewer steps to tell from.
+    let known = recent.iter().filter(|step| !step.is_empty()).count();
+    let enough = ENOUGH.min(known.max(1));
+    for (place, finding) in
+        recent.iter().enumerate().rev().flat_map(|(place, step)| step.iter().map(move |f| (place, f)))
+    {
+        let same = |other: &&Finding| other.subject == finding.subject && other.cause == finding.cause;
+        if out.iter().any(|held| same(&held)) {
+            continue;
+        }
+        let spoke: Vec<&Finding> = recent.iter().filter_map(|step| step.iter().find(same)).collect();
+        // A state holds now or not at all: an idle engine is not also healthy.
+        let current = !finding.cause.is_state() || place + 1 == recent.len();
+        if spoke.len() < enough || !current {
+            continue;
+        }
+        let cost = spoke.iter().map(|f| f.cost).sum::<f64>() / spoke.len() as f64;
+        let severe = |severity| spoke.iter().filter(|f| f.severity >= severity).count() >= enough;
+        let severity = [Severity::Act, Severity::Watch].into_iter().find(|&s| severe(s)).unwrap_or(Severity::Ok);
+        out.push(Finding { cost, severity, ..finding.clone() });
+    }
+    rules::rank(&mut out);
+    out
+}
+
+/// Lengthens or opens the spans of what holds in `step`.
+fn note(spans: &mut Vec<Span>, findings: &[Finding], step: u64) {
+    let at = Time(step * STEP_MS);
+    for finding in findings {
+        let oldest = at - BRIDGE * STEP_MS;
+        let same =
+            |span: &&mut Span| span.subject == finding.subject && span.cause == finding.cause && span.to >= oldest;
+        match spans.iter_mut().rev().find(same) {
+            Some(span) => {
+                span.to = at;
+                if finding.severity >= span.severity {
+                    span.severity = finding.severity;
+                    span.headline.clone_from(&finding.headline.short);
+                }
+            }
+            None => spans.push(Span {
+                subject: finding.subject,
+                cause: finding.cause,
+                severity: finding.severity,
+                from: at,
+                to: at,
+                headline: finding.headline.short.clone(),
+            }),
+        }
+    }
+}
+
+/// Appends later spans, of which those that begin at `seam` may continue earlier ones.
+fn join(earlier: &mut Vec<Span>, later: Vec<Span>, seam: u64) {
+    let reach = Time(seam * STEP_MS) - BRIDGE * STEP_MS;
+    for span in later {
+        let near = span.from <= Time((seam + BRIDGE) * STEP_MS);
+        let same = |e: &&mut Span| {
+            e.subject == span.subject && e.cause == span.cause && e.to >= reach && span.from - BRIDGE * STEP_MS <= e.to
+        };
+        match earlier.iter_mut().rev().find(same).filter(|_| near) {
+            Some(first) => {
+                first.to = span.to;
+                if span.severity >= first.severity {
+                    first.severity = span.severity;
+                    first.headline = span.headline;
+                }
+            }
+            None => earlier.push(span),
+        }
+    }
+}
