@@ -7,8 +7,9 @@
 //! - A worker's port (`DYN_SYSTEM_PORT`) passes on `vllm:`, `sglang:` or `trtllm_` metrics with labels of
 //!   Dynamo added. A body with the first two is its engine's: that adapter stands before this one in the list.
 //!   TensorRT-LLM's own server has its metrics at another path, so here its names are read in its stead.
-//! - The front end counts requests from arrival to end (`inflight_requests`, `_total` in 0.5), and apart
-//!   from arrival to the first token (`queued_requests`). It does not know which of the latter wait and which
+//! - The front end counts requests from arrival to end (`active_requests`; before, `inflight_requests`, `_total`
+//!   in 0.5), and apart from arrival to the first token (`stage_requests`, a request in one stage at a time; before,
+//!   `queued_requests`). Those parked in the router's queue wait for a worker that has room. It does not know which of the latter wait and which
 //!   are in prefill: [`FactKey::WaitingSource`] says so. Those past their first token run.
 //! - `DYN_METRICS_PREFIX` replaces `dynamo_frontend`; NIM sets `nv_llm_http_service`. Others are not known.
 //! - `output_tokens_total` (0.7) moves with every token; before it the sum of `output_sequence_tokens` moved
@@ -88,10 +89,15 @@ static SPEC: AdapterSpec = AdapterSpec {
 static FRONT: Table = Table {
     prefixes: &["dynamo_frontend_", "nv_llm_http_service_"],
     scalars: &[
-        Scalar::of("inflight_requests", Metric::RequestsRunning),
-        Scalar::of("inflight_requests_total", Metric::RequestsRunning).aged(1),
-        Scalar::of("queued_requests", Metric::RequestsWaiting),
-        Scalar::of("queued_requests_total", Metric::RequestsWaiting).aged(1),
+        Scalar::of("active_requests", Metric::RequestsRunning),
+        Scalar::of("inflight_requests", Metric::RequestsRunning).aged(1),
+        Scalar::of("inflight_requests_total", Metric::RequestsRunning).aged(2),
+        Scalar::of("stage_requests", Metric::RequestsWaiting).only("stage", "preprocess"),
+        Scalar::of("stage_requests", Metric::RequestsWaiting).only("stage", "route"),
+        Scalar::of("stage_requests", Metric::RequestsWaiting).only("stage", "dispatch"),
+        Scalar::of("queued_requests", Metric::RequestsWaiting).aged(1),
+        Scalar::of("queued_requests_total", Metric::RequestsWaiting).aged(2),
+        Scalar::of("router_queue_pending_requests", Metric::WaitingCapacity),
         Scalar::of("model_max_num_seqs", Metric::RequestsCap),
         Scalar::of("model_context_length", Metric::MaxModelLen).most(),
         Scalar::of("model_kv_cache_block_size", Metric::KvBlockSize).most(),
@@ -239,7 +245,9 @@ mod tests {
             &[
                 // 40 + 6 under way, 11 + 2 of them before the first token
                 (Metric::RequestsRunning, 33.0),
+                // preprocess 1, route 3, dispatch 7 + 2
                 (Metric::RequestsWaiting, 13.0),
+                (Metric::WaitingCapacity, 1.0),
                 (Metric::MaxModelLen, 131_072.0),
                 (Metric::KvBlockSize, 64.0),
                 (Metric::GenerationTokens, 90_500.0),

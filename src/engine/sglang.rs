@@ -23,6 +23,11 @@
 //!   requests, of which the prefix cache may still hold a part: not read.
 //! - `decode_sum_seq_lens` leaves out requests in prefill. It counts as live tokens only where it explains
 //!   all held tokens but for the ends of last pages.
+//! - `spec_accept_length` and `spec_accept_rate` are 0 without speculation, with which the length is at least 1:
+//!   missing then. `is_cuda_graph` tells of the last batch, be it prefill or decode; `cuda_graph_passes_total`
+//!   counts steps of decoding, and a mode appears with its first one.
+//! - `kv_transfer_*` were gauges of the last transfer before they became histograms: only the latter are read.
+//! - `eplb_balancedness` is a summary without quantiles, observed once a pass.
 //! - `time_per_output_token_seconds` (to 0.4.3) observed, at every output, the mean since the first token:
 //!   TPOT, with as many observations as outputs.
 
@@ -146,6 +151,18 @@ static TABLE: Table = Table {
         Scalar::of("num_aborted_requests_total", Metric::RequestsFailed),
         Scalar::of("num_bootstrap_failed_reqs_total", Metric::RequestsFailed),
         Scalar::of("num_transfer_failed_reqs_total", Metric::RequestsFailed),
+        Scalar::of("spec_accept_length", Metric::SpecAcceptLength).most(),
+        Scalar::of("spec_accept_rate", Metric::SpecAcceptRate).times(100.0).most(),
+        Scalar::of("kv_transfer_latency_ms_count", Metric::KvTransfers),
+        Scalar::of("kv_transfer_latency_ms_sum", Metric::KvTransferTime).times(1e-3),
+        Scalar::of("kv_transfer_total_mb_sum", Metric::KvTransferBytes).times(1_048_576.0),
+        Scalar::of("num_transfer_failed_reqs_total", Metric::KvTransfersFailed),
+        Scalar::of("is_cuda_graph", Metric::CudaGraph).most(),
+        Scalar::of("cuda_graph_passes_total", Metric::GraphSteps).only("mode", "decode_cuda_graph"),
+        Scalar::of("cuda_graph_passes_total", Metric::EagerSteps).only("mode", "decode_none"),
+        Scalar::of("eplb_balancedness_sum", Metric::ExpertBalanceSum),
+        Scalar::of("eplb_balancedness_count", Metric::ExpertBalancePasses),
+        Scalar::of("scheduler_idle_seconds_total", Metric::SchedulerIdleTime),
         Scalar::of("lora_pool_slots_used", Metric::LoraLoaded),
         Scalar::of("lora_pool_slots_total", Metric::LoraCap),
     ],
@@ -216,6 +233,7 @@ impl Adapter for Sglang {
             loads.emit(found.age(Metric::KvHeldTokens) != Some(0), subject, batch);
         }
         pool(&found, full, subject, batch);
+        speculation(&found, subject, batch);
         tokens(&found, memory, subject, batch);
         let bad_lines = found.bad_lines();
         found.emit(subject, batch);
@@ -257,6 +275,15 @@ fn pool(found: &Found<'_>, full: Option<f64>, subject: Subject, batch: &mut Batc
         held.filter(|held| *held > 0.0).zip(ends).is_some_and(|(held, ends)| live + ends >= held)
     });
     batch.push(subject, Metric::KvLiveTokens, live.map_or(Reading::Missing(Why::Unsupported), Reading::new));
+}
+
+/// What is said of speculation, which is nothing where there is none.
+fn speculation(found: &Found<'_>, subject: Subject, batch: &mut Batch) {
+    if found.value(Metric::SpecAcceptLength).is_some_and(|length| length <= 0.0) {
+        for metric in [Metric::SpecAcceptLength, Metric::SpecAcceptRate] {
+            batch.push(subject, metric, Reading::Missing(Why::Unsupported));
+        }
+    }
 }
 
 /// Totals that more than one counter makes.

@@ -10,6 +10,11 @@
 //! - With several API servers one series appears once for every `pid`, most of them at 0 (vllm#28792).
 //!   Series that differ in nothing else are one series: the greatest value counts.
 //! - `kv_cache_usage_perc` is a share of 1 in spite of its name.
+//! - Failed requests are at least those that the engine counts (rejected, or ended by an error), and at least
+//!   those that the API server answered with 5xx. A rejection is among the latter (503); an error inside a stream,
+//!   which began with 200, is not. Which is why the greater one counts. 4xx are mistakes of clients.
+//! - NIXL's transfers are histograms; their sums and counts are read. Post time is a part of transfer time.
+//! - `kv_offload_total_bytes` and `_time` repeat, in newer versions, what `kv_offload_load_*` and `_store_*` say.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +47,12 @@ static SPEC: AdapterSpec = AdapterSpec {
     hints: &[
         (Metric::WaitingCapacity, "needs version 0.24 or newer"),
         (Metric::WaitingDeferred, "needs version 0.24 or newer"),
-        (Metric::RequestsFailed, "needs version 0.32 or newer"),
+        (Metric::RequestsFailed, "its API server counts them (http_requests_total); engines behind another one do not"),
+        (Metric::SpecDraftTokens, "start it with --speculative-config"),
+        (Metric::SpecAcceptedTokens, "start it with --speculative-config"),
+        (Metric::KvTransfers, "only with a KV connector that uses NIXL (--kv-transfer-config)"),
+        (Metric::KvLoadBytes, "start it with --kv-offloading-size"),
+        (Metric::PromptTokensExternal, "needs version 0.16 or newer"),
         (Metric::LoraLoaded, "start it with --enable-lora"),
         (Metric::LoraCap, "start it with --enable-lora"),
         (Metric::LoraRunning, "start it with --enable-lora"),
@@ -71,6 +81,30 @@ static TABLE: Table = Table {
         Scalar::of("gpu_prefix_cache_hits_total", Metric::PrefixHits).aged(1),
         Scalar::of("request_success_total", Metric::RequestsFinished),
         Scalar::of("admission_rejections_total", Metric::RequestsFailed),
+        Scalar::of("request_success_total", Metric::RequestsFailed).only("finished_reason", "error"),
+        Scalar::of("spec_decode_num_drafts_total", Metric::SpecDrafts),
+        Scalar::of("spec_decode_num_draft_tokens_total", Metric::SpecDraftTokens),
+        Scalar::of("spec_decode_num_accepted_tokens_total", Metric::SpecAcceptedTokens),
+        Scalar::of("external_prefix_cache_queries_total", Metric::ExternalPrefixQueries),
+        Scalar::of("external_prefix_cache_hits_total", Metric::ExternalPrefixHits),
+        Scalar::of("prompt_tokens_by_source_total", Metric::PromptTokensComputed).only("source", "local_compute"),
+        Scalar::of("prompt_tokens_by_source_total", Metric::PromptTokensCached).only("source", "local_cache_hit"),
+        Scalar::of("prompt_tokens_by_source_total", Metric::PromptTokensExternal)
+            .only("source", "external_kv_transfer"),
+        Scalar::of("nixl_xfer_time_seconds_count", Metric::KvTransfers),
+        Scalar::of("nixl_xfer_time_seconds_sum", Metric::KvTransferTime),
+        Scalar::of("nixl_post_time_seconds_sum", Metric::KvTransferPostTime),
+        Scalar::of("nixl_bytes_transferred_sum", Metric::KvTransferBytes),
+        Scalar::of("nixl_num_descriptors_sum", Metric::KvTransferDescriptors),
+        Scalar::of("nixl_num_failed_transfers_total", Metric::KvTransfersFailed),
+        Scalar::of("kv_offload_load_bytes_total", Metric::KvLoadBytes),
+        Scalar::of("kv_offload_total_bytes_total", Metric::KvLoadBytes).only("transfer_type", "CPU_to_GPU").aged(1),
+        Scalar::of("kv_offload_load_time_total", Metric::KvLoadTime),
+        Scalar::of("kv_offload_total_time_total", Metric::KvLoadTime).only("transfer_type", "CPU_to_GPU").aged(1),
+        Scalar::of("kv_offload_store_bytes_total", Metric::KvStoreBytes),
+        Scalar::of("kv_offload_total_bytes_total", Metric::KvStoreBytes).only("transfer_type", "GPU_to_CPU").aged(1),
+        Scalar::of("kv_offload_store_time_total", Metric::KvStoreTime),
+        Scalar::of("kv_offload_total_time_total", Metric::KvStoreTime).only("transfer_type", "GPU_to_CPU").aged(1),
     ],
     histograms: &[
         Histogram::of("time_to_first_token_seconds", Metric::Ttft),
@@ -103,14 +137,18 @@ impl Adapter for Vllm {
 
     fn translate(&self, answers: Answers<'_>, engine: u8, _: &mut Memory, batch: &mut Batch) -> usize {
         let subject = Subject::Engine(engine);
-        let (mut pools, mut adapters) = (Pools::default(), Adapters::default());
+        let (mut pools, mut adapters, mut answered) = (Pools::default(), Adapters::default(), None);
         let found = Found::read(&TABLE, answers.body(METRICS), |sample| match &*sample.name {
             "vllm:cache_config_info" => pools.take(sample),
             "vllm:lora_requests_info" => adapters.take(sample),
+            "http_requests_total" => answered = greater(answered, Some(0.0)).map(|n| n + server_error(sample)),
             _ => {}
         });
         pools.emit(&found, subject, batch);
         adapters.emit(subject, batch);
+        if let Some(failed) = greater(found.value(Metric::RequestsFailed), answered) {
+            batch.push(subject, Metric::RequestsFailed, failed);
+        }
         batch.fact(subject, FactKey::KvLayout, "paged");
         let bad_lines = found.bad_lines();
         found.emit(subject, batch);
@@ -125,6 +163,12 @@ impl Adapter for Vllm {
             _ => {}
         }
     }
+}
+
+/// How many requests a series of the API server's answers says it could not serve.
+fn server_error(sample: &Sample<'_>) -> f64 {
+    let failed = sample.label("method") == "POST" && sample.label("status").starts_with('5');
+    if failed { sample.value } else { 0.0 }
 }
 
 /// The KV pools of the ranks.
@@ -219,6 +263,8 @@ mod tests {
 
     const OVERLOAD_0_25: &str = include_str!("../../assets/metrics/vllm-0.25.1-overload.prom");
     const IDLE_0_25: &str = include_str!("../../assets/metrics/vllm-0.25.1-idle.prom");
+    const SPEC_0_25: &str = include_str!("../../assets/metrics/vllm-0.25.1-spec.prom");
+    const CONNECTORS_0_32: &str = include_str!("../../assets/metrics/assembled/vllm-0.32.0-connectors.prom");
     const QUEUE_0_32: &str = include_str!("../../assets/metrics/vllm-0.32.0-queue.prom");
     const LORA_0_32: &str = include_str!("../../assets/metrics/vllm-0.32.0-lora.prom");
     const LOAD_0_10: &str = include_str!("../../assets/metrics/vllm-0.10.2-load.prom");
@@ -369,6 +415,61 @@ mod tests {
         assert_eq!(batch.histograms.len(), 10, "all but the old name");
         assert_eq!(histogram(&batch, Metric::Ttft).edges.len(), 22);
         assert!(translate(LOAD_0_10).histograms.iter().all(|h| h.metric != Metric::Tpot));
+    }
+
+    #[test]
+    fn speculation_and_sources_of_prompt_tokens_of_a_real_body() {
+        let batch = translate(SPEC_0_25);
+        let metrics = [Metric::SpecDrafts, Metric::SpecDraftTokens, Metric::SpecAcceptedTokens];
+        assert_eq!(values(&batch, &metrics), [61.0, 303.0, 0.0]);
+        let metrics = [Metric::PromptTokensComputed, Metric::PromptTokensCached, Metric::PromptTokensExternal];
+        assert_eq!(values(&batch, &metrics), [2048.0, 0.0, 0.0]);
+        assert_eq!(values(&batch, &[Metric::ExternalPrefixQueries, Metric::ExternalPrefixHits]), [0.0, 0.0]);
+        assert_eq!(reading(&translate(OVERLOAD_0_25), Metric::SpecDraftTokens), None, "started without speculation");
+        assert_eq!(reading(&batch, Metric::KvTransfers), None, "started without a connector");
+    }
+
+    #[test]
+    fn transfers_and_offload_of_an_assembled_body() {
+        let expected = [
+            (Metric::KvTransfers, 200.0),
+            (Metric::KvTransferTime, 28.0),
+            (Metric::KvTransferPostTime, 16.0),
+            (Metric::KvTransferBytes, 980e9),
+            (Metric::KvTransferDescriptors, 21e6),
+            (Metric::KvTransfersFailed, 2.0),
+            (Metric::KvLoadBytes, 7e9),
+            (Metric::KvLoadTime, 0.5),
+            (Metric::KvStoreBytes, 9e9),
+            (Metric::KvStoreTime, 0.75),
+        ];
+        let (metrics, numbers): (Vec<_>, Vec<_>) = expected.into_iter().unzip();
+        let old: String = CONNECTORS_0_32
+            .lines()
+            .filter(|line| !line.contains("offload_load") && !line.contains("offload_store"))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        for body in [CONNECTORS_0_32, &old] {
+            assert_eq!(values(&translate(body), &metrics), numbers);
+        }
+    }
+
+    #[test]
+    fn failed_requests_are_those_of_the_engine_or_of_the_api_server_whichever_are_more() {
+        let failed = |body: &str| reading(&translate(body), Metric::RequestsFailed).and_then(Reading::value);
+        let http = "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"2xx\"} 40\n\
+                    http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"4xx\"} 5\n\
+                    http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"5xx\"} 3\n\
+                    http_requests_total{handler=\"/v1/chat/completions\",method=\"POST\",status=\"5xx\"} 4\n\
+                    http_requests_total{handler=\"/health\",method=\"GET\",status=\"5xx\"} 9\n";
+        let engine = "vllm:admission_rejections_total{reason=\"max_num_queued_reqs\"} 6\n\
+                      vllm:request_success_total{finished_reason=\"error\"} 2\n\
+                      vllm:request_success_total{finished_reason=\"stop\"} 30\n";
+        assert_eq!(
+            (failed(http), failed(engine), failed(&format!("{http}{engine}"))),
+            (Some(7.0), Some(8.0), Some(8.0))
+        );
+        assert_eq!((failed(SPEC_0_25), failed("vllm:num_requests_running 1\n")), (Some(0.0), None));
     }
 
     #[test]

@@ -289,6 +289,58 @@ metrics! {
     GenerationLen = "generation_len", Engine, Histogram, Tokens;
     /// `max_tokens` that finished requests asked for.
     MaxTokensParam = "max_tokens_param", Engine, Histogram, Tokens;
+    /// Drafts that speculation made; each is checked in one step.
+    SpecDrafts = "spec_drafts", Engine, Counter, Count;
+    /// Tokens that speculation drafted.
+    SpecDraftTokens = "spec_draft_tokens", Engine, Counter, Tokens;
+    /// Drafted tokens that the model accepted.
+    SpecAcceptedTokens = "spec_accepted_tokens", Engine, Counter, Tokens;
+    /// Tokens that a request gains in a step of speculation, the one that the model adds included, as the engine last said.
+    SpecAcceptLength = "spec_accept_length", Engine, Gauge, Tokens;
+    /// Share of drafted tokens that were accepted, as the engine last said.
+    SpecAcceptRate = "spec_accept_rate_pct", Engine, Gauge, Percent;
+    /// Prompt tokens looked up in a KV store outside the engine, after its own prefix cache.
+    ExternalPrefixQueries = "external_prefix_queries", Engine, Counter, Tokens;
+    /// Prompt tokens found there.
+    ExternalPrefixHits = "external_prefix_hits", Engine, Counter, Tokens;
+    /// Prompt tokens computed by the engine itself.
+    PromptTokensComputed = "prompt_tokens_computed", Engine, Counter, Tokens;
+    /// Prompt tokens taken from its own prefix cache.
+    PromptTokensCached = "prompt_tokens_cached", Engine, Counter, Tokens;
+    /// Prompt tokens whose KV came from outside: another engine, or a store.
+    PromptTokensExternal = "prompt_tokens_external", Engine, Counter, Tokens;
+    /// KV transfers between engines that ended well.
+    KvTransfers = "kv_transfers", Engine, Counter, Count;
+    /// How long these took, all together, submission included.
+    KvTransferTime = "kv_transfer_s", Engine, Counter, Seconds;
+    /// The part of that time which went into submitting them.
+    KvTransferPostTime = "kv_transfer_post_s", Engine, Counter, Seconds;
+    /// Bytes that these moved.
+    KvTransferBytes = "kv_transfer_bytes", Engine, Counter, Bytes;
+    /// Pieces in which they moved.
+    KvTransferDescriptors = "kv_transfer_descriptors", Engine, Counter, Count;
+    /// KV transfers between engines that failed.
+    KvTransfersFailed = "kv_transfers_failed", Engine, Counter, Count;
+    /// KV bytes fetched back to the GPU from host memory or disk.
+    KvLoadBytes = "kv_offload_load_bytes", Engine, Counter, Bytes;
+    /// How long that took, transfers that overlap each in full.
+    KvLoadTime = "kv_offload_load_s", Engine, Counter, Seconds;
+    /// KV bytes moved from the GPU to host memory or disk.
+    KvStoreBytes = "kv_offload_store_bytes", Engine, Counter, Bytes;
+    /// How long that took, transfers that overlap each in full.
+    KvStoreTime = "kv_offload_store_s", Engine, Counter, Seconds;
+    /// 1 when the last batch was launched as a CUDA graph, 0 when kernel by kernel.
+    CudaGraph = "cuda_graph", Engine, Gauge, Count;
+    /// Steps of decoding that were launched as a CUDA graph.
+    GraphSteps = "decode_graph_steps", Engine, Counter, Count;
+    /// Steps of decoding that were launched kernel by kernel.
+    EagerSteps = "decode_eager_steps", Engine, Counter, Count;
+    /// Balance of tokens over the GPUs of expert parallelism (mean over most loaded, 0 to 1), added up over passes.
+    ExpertBalanceSum = "expert_balance_sum", Engine, Counter, Count;
+    /// Passes that this sum is of.
+    ExpertBalancePasses = "expert_balance_passes", Engine, Counter, Count;
+    /// Time in which the scheduler had nothing to do, all replicas together.
+    SchedulerIdleTime = "scheduler_idle_s", Engine, Counter, Seconds;
 
     // Host.
     /// Busy share of all CPUs.

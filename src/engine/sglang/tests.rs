@@ -7,6 +7,7 @@ use crate::engine::testing::{
 };
 
 const V0_5_23: &str = include_str!("../../../assets/metrics/assembled/sglang-0.5.23.prom");
+const DECODE_0_5_23: &str = include_str!("../../../assets/metrics/assembled/sglang-0.5.23-decode.prom");
 const V0_5_5: &str = include_str!("../../../assets/metrics/assembled/sglang-0.5.5.prom");
 const V0_4_3: &str = include_str!("../../../assets/metrics/assembled/sglang-0.4.3.prom");
 const LOADS_0_5_23: &str = include_str!("../../../assets/metrics/assembled/sglang-0.5.23-loads.json");
@@ -18,7 +19,8 @@ fn metrics(body: &str) -> Batch {
 }
 
 /// Two data-parallel ranks; each tensor-parallel rank tells the same, each priority a part.
-const FIGURES_0_5_23: [(Metric, f64); 23] = [
+const FIGURES_0_5_23: [(Metric, f64); 24] = [
+    (Metric::KvTransfersFailed, 4.0),
     (Metric::RequestsRunning, 12.0 + 9.0),
     // queue, grammar, prefill bootstrap, decode preallocation, decode transfer
     (Metric::RequestsWaiting, 7.0 + 4.0 + 10.0 + 15.0 + 19.0),
@@ -127,7 +129,7 @@ fn bodies_assembled_from_older_names_are_read() {
 
 #[test]
 fn every_row_of_the_table_is_in_an_assembled_body() {
-    every_row_is_read(&TABLE, &[V0_5_23, V0_5_5, V0_4_3, "sglang:some_gauge 1\n"]);
+    every_row_is_read(&TABLE, &[V0_5_23, DECODE_0_5_23, V0_5_5, V0_4_3, "sglang:some_gauge 1\n"]);
     noise_changes_nothing(&Sglang, METRICS, "sglang:", V0_5_23);
 }
 
@@ -255,4 +257,33 @@ fn assembled_extras_say_what_the_engine_was_started_with() {
     assert_eq!(Sglang.stands_in(OLD_INFO), Some(INFO));
     assert_eq!((Sglang.stands_in(INFO), Sglang.stands_in(MODELS)), (None, None));
     bad_extras_say_nothing(&Sglang);
+}
+
+#[test]
+fn speculation_transfers_graphs_and_experts_of_an_assembled_decode_server() {
+    let batch = metrics(DECODE_0_5_23);
+    has_values(
+        &batch,
+        &[
+            (Metric::RequestsRunning, 16.0),
+            (Metric::RequestsFailed, 3.0),
+            (Metric::SpecAcceptLength, 2.75),
+            (Metric::SpecAcceptRate, 43.75),
+            (Metric::KvTransfers, 200.0),
+            (Metric::KvTransferTime, 6.0),
+            (Metric::KvTransferBytes, 128_000.0 * 1_048_576.0),
+            (Metric::KvTransfersFailed, 3.0),
+            (Metric::CudaGraph, 1.0),
+            (Metric::GraphSteps, 900.0),
+            (Metric::EagerSteps, 12.0),
+            (Metric::ExpertBalanceSum, 650.0),
+            (Metric::ExpertBalancePasses, 900.0),
+            (Metric::SchedulerIdleTime, 42.5),
+        ],
+    );
+    let none = DECODE_0_5_23.replace("} 2.75", "} 0.0").replace("} 0.4375", "} 0.0");
+    let batch = metrics(&none);
+    for metric in [Metric::SpecAcceptLength, Metric::SpecAcceptRate] {
+        assert_eq!(reading(&batch, metric), Some(Reading::Missing(Why::Unsupported)), "no speculation");
+    }
 }
