@@ -1,34 +1,81 @@
 //! The rules: each judges the figures of one moment and names one cause, or none.
 
+mod clocks;
+mod cpu;
+mod faults;
+mod host;
+mod limits;
+mod links;
+mod long_prefill;
+mod neighbour;
+mod prefix_cold;
+mod queue;
+mod reach;
+mod slower;
+mod speculation;
+mod stalled;
 mod state;
+mod tail;
 
 use super::scene::Scene;
 use super::{Cause, Finding, Severity};
 
-/// A rule. A new one is a file in this folder and a line in [`RULES`].
-#[derive(Clone, Copy)]
+/// Rules that share their figures. New ones are a file in this folder and a line in [`RULES`].
+#[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// What it names.
-    pub cause: Cause,
+    /// What it can name.
+    pub causes: &'static [Cause],
     judge: fn(&Scene<'_>, &mut Vec<Finding>),
 }
 
 /// Every rule. Those that look at what others found come last.
-pub const RULES: &[Rule] = &[Rule { cause: Cause::Idle, judge: state::judge }];
+pub const RULES: &[Rule] = &[
+    reach::RULE,
+    stalled::RULE,
+    faults::RULE,
+    queue::RULE,
+    prefix_cold::RULE,
+    long_prefill::RULE,
+    neighbour::RULE,
+    links::RULE,
+    cpu::RULE,
+    speculation::RULE,
+    clocks::RULE,
+    host::RULE,
+    limits::RULE,
+    tail::RULE,
+    slower::RULE,
+    state::RULE,
+];
 
 /// What the rules say of a moment, most harmful first.
 pub(super) fn judge(scene: &Scene<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     RULES.iter().for_each(|rule| (rule.judge)(scene, &mut findings));
+    place_consequences(&mut findings);
     rank(&mut findings);
     findings
 }
 
-/// Most harmful first.
+/// What a lost prefix cache or a long prompt makes the GPU compute heats it up to the power cap: raising the cap would
+/// not bring the cache back.
+fn place_consequences(findings: &mut [Finding]) {
+    let causes: Vec<(Severity, f64)> = findings
+        .iter()
+        .filter(|finding| matches!(finding.cause, Cause::PrefixCold | Cause::LongPrefill))
+        .map(|finding| (finding.severity, finding.cost))
+        .collect();
+    let Some(&(severity, cost)) = causes.first() else { return };
+    for finding in findings.iter_mut().filter(|finding| finding.cause == Cause::PowerCap) {
+        finding.severity = finding.severity.min(severity);
+        finding.cost = finding.cost.min(cost * 0.5);
+    }
+}
+
+/// Most harmful first; what harms nobody in the order of [`Cause`], states last.
 pub(super) fn rank(findings: &mut [Finding]) {
     findings.sort_by(|a, b| {
-        let harm = (b.severity, b.cost).partial_cmp(&(a.severity, a.cost)).unwrap_or(std::cmp::Ordering::Equal);
+        let harm = b.severity.cmp(&a.severity).then(b.cost.total_cmp(&a.cost));
         harm.then((a.cause, a.subject).cmp(&(b.cause, b.subject)))
     });
-    let _ = Severity::Ok;
 }

@@ -1,3 +1,79 @@
-use super::super::Finding;
-use super::super::scene::Scene;
-pub(super) fn judge(_: &Scene<'_>, _: &mut Vec<Finding>) {}
+//! How an engine or a GPU does where nothing holds it back: idle, lightly used, healthy, or not to be told.
+
+use super::super::scene::{EngineScene, Scene};
+use super::super::words::{Num, Secs};
+use super::super::{Cause, Finding, Sentence, Severity};
+use super::Rule;
+use crate::model::Subject;
+
+pub(super) const RULE: Rule =
+    Rule { causes: &[Cause::DemandLimited, Cause::Healthy, Cause::Idle, Cause::Unknown], judge };
+
+/// Without a token or request for this long an engine is idle, ms.
+const IDLE_MS: u64 = 5_000;
+/// Share of the time with work below which demand is the limit.
+const LITTLE: f64 = 0.3;
+
+fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
+    for engine in &scene.engines {
+        findings.extend(of_engine(scene, engine, findings));
+    }
+    for gpu in scene.gpus.iter().filter(|gpu| !scene.is_served(gpu)) {
+        let subject = Subject::Gpu(gpu.index);
+        if gpu.busy == Some(0.0) {
+            let words = Sentence::new(format!("{} is idle", gpu.label()), format!("{} is idle", gpu.label()));
+            findings.push(Finding::new(subject, Cause::Idle, Severity::Ok, 0.0, words));
+        } else if findings.iter().all(|finding| finding.subject != subject) {
+            let (full, short) = match gpu.busy {
+                Some(busy) => (
+                    format!(
+                        "{} works {:.0} % of the time; no engine's figures tell for whom",
+                        gpu.label(),
+                        busy * 100.0
+                    ),
+                    format!("{} works {:.0} %", gpu.label(), busy * 100.0),
+                ),
+                None => (format!("{}: its activity is not read", gpu.label()), format!("{}: no activity", gpu.label())),
+            };
+            findings.push(Finding::new(subject, Cause::Unknown, Severity::Ok, 0.0, Sentence::new(full, short)));
+        }
+    }
+    if scene.engines.is_empty() && scene.gpus.is_empty() && scene.host.cpu_busy.is_some() && findings.is_empty() {
+        let words =
+            Sentence::new("no GPU and no engine is found: name an engine with --engine URL", "no engine, no GPU found");
+        findings.push(Finding::new(Subject::Host, Cause::Unknown, Severity::Ok, 0.0, words));
+    }
+}
+
+fn of_engine(scene: &Scene<'_>, engine: &EngineScene, findings: &[Finding]) -> Option<Finding> {
+    let subject = Subject::Engine(engine.index);
+    let said = |cause| findings.iter().any(|finding| finding.subject == subject && finding.cause == cause);
+    if !engine.is_read() || said(Cause::Stalled) {
+        return None;
+    }
+    let state = |cause, full: String, short: &str| {
+        let finding = Finding::new(subject, cause, Severity::Ok, 0.0, Sentence::new(full, short));
+        finding
+            .shows(("requests_running", "requests", "engine"), engine.running, |n| format!("{} requests run", Num(n)))
+            .shows(("requests_waiting", "requests", "engine"), engine.waiting, |n| format!("{} wait", Num(n)))
+            .shows(("itl_mean_s", "s", "engine"), engine.itl, |s| format!("{} between tokens", Secs(s)))
+    };
+    let still = engine.still_ms.is_none_or(|still| still >= IDLE_MS);
+    if !engine.has_requests() && still {
+        if engine.still_ms.is_none() && engine.running.is_none() {
+            let words = "the engine exposes no requests and no tokens: nothing can be said of its load".to_owned();
+            return Some(state(Cause::Unknown, words, "engine tells no load"));
+        }
+        return Some(state(Cause::Idle, "idle: nothing runs and nothing waits".to_owned(), "idle"));
+    }
+    let harmed = findings.iter().any(|finding| finding.severity > Severity::Ok && finding.cause != Cause::PageFaults);
+    if harmed || engine.still_ms.is_none() && engine.running.is_none() {
+        return None;
+    }
+    let busy = scene.gpus_of(engine).filter_map(|gpu| gpu.busy).reduce(f64::max).or(engine.active);
+    if let Some(busy) = busy.filter(|&busy| busy < LITTLE) {
+        let words = format!("little is asked: work runs {:.0} % of the time, and nothing waits", busy * 100.0);
+        return Some(state(Cause::DemandLimited, words, "little is asked"));
+    }
+    Some(state(Cause::Healthy, "healthy: requests move, and nothing holds them back".to_owned(), "healthy"))
+}

@@ -6,7 +6,7 @@ use crate::derive::quantile::quantile;
 use crate::engine::launch;
 use crate::engine::{self, Setting};
 use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
-use crate::store::{Data, HistogramWindow, ProcessRow, Window};
+use crate::store::{Bin, Data, HistogramWindow, ProcessRow, Window};
 
 use super::super::past::{Load, Past, UsualGap};
 use super::super::{ClientView, LatencySplit};
@@ -57,6 +57,25 @@ pub(in crate::diagnosis) struct EngineProcess {
     pub(in crate::diagnosis) cpu_pct: Option<f64>,
     /// Major faults a second.
     pub(in crate::diagnosis) major_faults: Option<f64>,
+    /// Time that a thread is ready and waits for a CPU, %.
+    pub(in crate::diagnosis) wait_pct: Option<f64>,
+    /// CPUs that it may use.
+    pub(in crate::diagnosis) cpus_allowed: Option<f64>,
+    /// Time in which its cgroup's quota holds it back, ms/s.
+    pub(in crate::diagnosis) throttled_ms: Option<f64>,
+    /// Its state as the kernel writes it: `R`, `S`, `D`, `T`.
+    pub(in crate::diagnosis) state: Option<char>,
+}
+
+impl EngineProcess {
+    /// What it is when it cannot run at all.
+    pub(in crate::diagnosis) fn stopped(&self) -> Option<&'static str> {
+        match self.state {
+            Some('T' | 't') => Some("stopped (SIGSTOP or a debugger)"),
+            Some('Z' | 'X') => Some("dead"),
+            _ => None,
+        }
+    }
 }
 
 /// Figures of one engine. `None`: not known.
@@ -85,9 +104,15 @@ pub(in crate::diagnosis) struct EngineScene {
     /// Highest KV usage, %.
     pub(in crate::diagnosis) kv: Option<f64>,
     pub(in crate::diagnosis) kv_pool: Option<f64>,
+    pub(in crate::diagnosis) kv_bytes_per_token: Option<f64>,
     pub(in crate::diagnosis) preemptions: Option<f64>,
     pub(in crate::diagnosis) generated: Option<f64>,
     pub(in crate::diagnosis) prompt: Option<f64>,
+    /// Tokens drafted and accepted by speculation, a second.
+    pub(in crate::diagnosis) drafted: Option<f64>,
+    pub(in crate::diagnosis) accepted: Option<f64>,
+    /// Share of the readings in which a request ran, 0 to 1.
+    pub(in crate::diagnosis) active: Option<f64>,
     /// Share of the prompt tokens that the prefix cache had, 0 to 1.
     pub(in crate::diagnosis) hit_share: Option<f64>,
     pub(in crate::diagnosis) ttft: Option<f64>,
@@ -147,9 +172,13 @@ impl EngineScene {
             cap: newest(Metric::RequestsCap),
             kv: extremes(Metric::KvUsage).map(|(_, most)| most),
             kv_pool: newest(Metric::KvPoolTokens),
+            kv_bytes_per_token: newest(Metric::KvBytesPerToken),
             preemptions: over(Metric::Preemptions),
             generated: over(Metric::GenerationTokens),
             prompt,
+            drafted: None,
+            accepted: None,
+            active: active(data, subject, window),
             hit_share,
             ttft: histogram_mean(data, subject, Metric::Ttft, window, scratch),
             itl,
@@ -167,6 +196,11 @@ impl EngineScene {
     /// Whether its processes run on this machine.
     pub(in crate::diagnosis) fn is_local(&self) -> bool {
         !self.pids.is_empty()
+    }
+
+    /// Whether nothing is known of it yet.
+    pub(in crate::diagnosis) fn reach_is_unknown(&self) -> bool {
+        self.reach == Reach::Starting
     }
 
     /// Whether its figures may be judged.
@@ -260,6 +294,15 @@ fn reach(data: &Data, engine: u8, at: Time) -> Reach {
     }
 }
 
+/// Share of the window's seconds in which a request ran.
+fn active(data: &Data, subject: Subject, window: Window) -> Option<f64> {
+    let mut bins = vec![Bin::default(); (window.ms() / 1000) as usize];
+    data.fill(subject, Metric::RequestsRunning, window, &mut bins);
+    let known: Vec<f32> = bins.iter().filter_map(Bin::mean).collect();
+    let active = known.iter().filter(|&&running| running > 0.0).count();
+    (!known.is_empty()).then(|| active as f64 / known.len() as f64)
+}
+
 fn histogram_mean(
     data: &Data,
     subject: Subject,
@@ -300,6 +343,10 @@ fn processes(data: &Data, pids: &[u32], at: Time) -> (Vec<EngineProcess>, Vec<u8
             role: if server(words) && row.gpus.is_empty() { Role::Server } else { Role::Core },
             cpu_pct: over(|row| row.cpu_pct),
             major_faults: over(|row| row.majflt_per_s),
+            wait_pct: None,
+            cpus_allowed: None,
+            throttled_ms: None,
+            state: None,
         }
     });
     let averaged = averaged.collect();

@@ -1,0 +1,101 @@
+//! Traffic on the links of a GPU: collectives that go over PCIe, copies that fill it, a link that came up slower than it can.
+
+use super::super::scene::{EngineScene, GpuScene, Scene};
+use super::super::words::gb;
+use super::super::{Cause, Finding, Fix, Sentence, Severity};
+use super::Rule;
+use crate::model::Subject;
+
+pub(super) const RULE: Rule = Rule { causes: &[Cause::Interconnect, Cause::PcieTransfer], judge };
+
+/// PCIe traffic each way, on every GPU of a group, from which on it is a collective's, bytes/s: requests and tokens take
+/// some 50 MB/s.
+const COLLECTIVE: f64 = 3e8;
+/// Share of the GPU links' traffic that goes over NVLink, from which on NVLink is in use.
+const OVER_NVLINK: f64 = 0.2;
+/// Share of the link's bandwidth from which on copies fill it.
+const FULL: f64 = 0.5;
+/// Traffic from which on the state of the link matters, bytes/s: an idle link saves power.
+const CARRIES: f64 = 2e8;
+/// What a collective over PCIe costs, for ranking: a quarter of ITL on two H200s (3.7 → 4.9 ms).
+const INTERCONNECT_COST: f64 = 0.35;
+
+fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
+    for engine in scene.engines.iter().filter(|engine| engine.is_read() && !engine.is_still(6_000)) {
+        findings.extend(interconnect(scene, engine));
+    }
+    findings.extend(scene.gpus.iter().filter_map(pcie));
+}
+
+fn interconnect(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
+    let gpus: Vec<&GpuScene> = scene.gpus_of(engine).collect();
+    let each_way = |gpu: &&GpuScene| Some(gpu.pcie_rx?.min(gpu.pcie_tx?));
+    let least = gpus.iter().map(each_way).collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)?;
+    let nvlink = gpus.iter().filter_map(|gpu| gpu.nvlink).reduce(f64::max)?;
+    if gpus.len() < 2 || least < COLLECTIVE || nvlink > least * OVER_NVLINK {
+        return None;
+    }
+    let words = Sentence::new(
+        format!(
+            "the {} GPUs exchange {} each way over PCIe, and NVLink carries {}",
+            gpus.len(),
+            gb(least),
+            if nvlink < 1e6 { "nothing".to_owned() } else { gb(nvlink) }
+        ),
+        format!("{} over PCIe, NVLink unused", gb(least)),
+    );
+    let usual = engine.usual.zip(engine.itl).map(|(usual, now)| 1.0 - usual.best / now);
+    let severity = if usual.is_some_and(|loss| loss >= 0.15) { Severity::Act } else { Severity::Watch };
+    Some(
+        Finding::new(Subject::Engine(engine.index), Cause::Interconnect, severity, INTERCONNECT_COST, words)
+            .shows(("pcie_rx_bytes_per_s", "bytes/s", "nvml"), Some(least), |rate| format!("PCIe at least {} each way on every GPU", gb(rate)))
+            .shows(("nvlink_rx_bytes_per_s", "bytes/s", "nvml"), Some(nvlink), |rate| format!("NVLink {}", gb(rate)))
+            .fix(Fix::todo(
+                "Take NCCL_P2P_DISABLE and --disable-custom-all-reduce away if they are set; see `nvidia-smi topo -m` and NCCL_DEBUG=INFO for the path taken",
+                "unset NCCL_P2P_DISABLE",
+            ))
+            .fix(Fix::todo("Measure what the pair of GPUs reaches", "measure it").probe("p2p")),
+    )
+}
+
+/// Bytes a second of a lane of each PCIe generation, each way, after line coding (PCI-SIG: 2.5, 5, 8, 16, 32, 64 GT/s).
+fn lane(generation: f64) -> Option<f64> {
+    [0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9].get((generation as usize).checked_sub(1)?).copied()
+}
+
+fn pcie(gpu: &GpuScene) -> Option<Finding> {
+    let traffic = gpu.pcie_rx?.max(gpu.pcie_tx?);
+    let [generation, generation_max, width, width_max] = gpu.pcie;
+    let peak = lane(generation?)? * width?;
+    let narrow = traffic >= CARRIES && (generation_max > generation || width_max > width);
+    if traffic < peak * FULL && !narrow {
+        return None;
+    }
+    let share = traffic / peak * 100.0;
+    let full = if narrow {
+        format!(
+            "the PCIe link of {} runs at generation {} x{} of {} x{}, and carries {}",
+            gpu.label(),
+            generation?,
+            width?,
+            generation_max?,
+            width_max?,
+            gb(traffic)
+        )
+    } else {
+        format!("copies fill {share:.0} % of the PCIe link of {}: {}", gpu.label(), gb(traffic))
+    };
+    let words = Sentence::new(full, format!("PCIe of {} {share:.0} % full", gpu.label()));
+    Some(
+        Finding::new(
+            Subject::Gpu(gpu.index),
+            Cause::PcieTransfer,
+            Severity::Watch,
+            (traffic / peak * 0.2).min(0.2),
+            words,
+        )
+        .shows(("pcie_rx_bytes_per_s", "bytes/s", "nvml"), gpu.pcie_rx, |rate| format!("to the GPU {}", gb(rate)))
+        .shows(("pcie_tx_bytes_per_s", "bytes/s", "nvml"), gpu.pcie_tx, |rate| format!("from the GPU {}", gb(rate)))
+        .fix(Fix::todo("Measure what the link reaches", "measure it").probe("pcie")),
+    )
+}
