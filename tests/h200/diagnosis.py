@@ -17,7 +17,8 @@ from diagnosis_plan import SERVERS
 HERE = os.path.dirname(os.path.abspath(__file__))
 VLLM = "python3 -m vllm.entrypoints.openai.api_server --model {weights} --served-model-name {model} --load-format dummy --host 127.0.0.1 --port {port}"
 SCREENS = {"large": (140, 45), "small": (80, 24)}
-PAUSE, SETTLE, WORKERS = 5.0, 2.0, 4
+# With the start of the clients a phase begins 5 s after the last answer of the one before.
+PAUSE, SETTLE, WORKERS = 3.5, 2.0, 4
 
 
 class Skip(Exception):
@@ -266,7 +267,7 @@ class Server:
 
     def clients(self, phase, start, end):
         """One process for the open and long loads, WORKERS for the users."""
-        base = dict(url=self.args.url, model=self.args.model, phase=phase["name"], start=start, end=end, drain=phase.get("drain", 6))
+        base = dict(url=self.args.url, model=self.args.model, phase=phase["name"], start=start, end=end, drain=phase.get("drain", 4))
         shares = []
         for load in phase.get("closed", []):
             for i in range(WORKERS):

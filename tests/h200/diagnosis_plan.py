@@ -10,7 +10,8 @@ A phase:
   beside        programs of disturb.py that run for the whole phase
   do            what is done to the server when the phase begins, undone when it ends: see diagnosis.py
   load_ends     "start": all clients leave at once when the phase begins
-  drain         seconds that requests under way get after the end (6 unless given)
+  drain         seconds that requests under way get after the end (4 unless given)
+  pair          the phase before a fix, to be set beside this one
   note          what happens, in words
 A server's `mends` names the phase whose fix it applies: warptop's own words for `flag`, or `else` when it says none.
 """
@@ -31,7 +32,7 @@ MAIN = [
     dict(name="idle", cause="idle", first=["idle", "healthy"], calm=True, s=14, note="server up, nothing asked"),
     dict(name="light", cause="healthy", first=AT_EASE + ["idle"], calm=True, s=18, open=[dict(rate=3, prompt=300, output=96)],
          note="3 requests a second at random moments"),
-    dict(name="decode12", cause="memory-bandwidth", first=["memory-bandwidth", "healthy"], calm=True, s=18, closed=DECODE,
+    dict(name="decode12", cause="memory-bandwidth", first=["memory-bandwidth", "healthy"], calm=True, s=18, closed=DECODE, pair="eager12",
          note="12 users, nothing wrong; also the launch-overhead phase with its flag taken away"),
     dict(name="demand", cause="demand-limited", first=["demand-limited", "healthy", "idle"], calm=True, s=18,
          closed=closed(2, 200, 40, think=2.5), note="two users who think"),
@@ -70,7 +71,7 @@ SERVERS = [
         dict(name="seqs6-mended", cause="memory-bandwidth", first=["memory-bandwidth", "healthy"], calm=True, s=20, closed=SIX, pair="seqs6",
              note="the same load with what the fix said")]),
     dict(name="eager", start_s=70, options=[*LARGE, "--max-num-seqs", "256", "--enforce-eager"], phases=[
-        dict(name="eager12", cause="launch-overhead", s=18, closed=DECODE, pair="decode12", note="no CUDA graphs (--enforce-eager), 12 users")]),
+        dict(name="eager12", cause="launch-overhead", s=18, closed=DECODE, note="no CUDA graphs (--enforce-eager), 12 users")]),
     dict(name="kv", start_s=110, options=["--gpu-memory-utilization", "0.13", "--max-model-len", "8192", "--max-num-seqs", "256"], phases=[
         dict(name="kv", cause="kv-capacity", s=26, closed=LONG_ANSWERS, drain=3, note="28,000 tokens of KV cache for 64 users with long answers")]),
     dict(name="kv-mended", start_s=110, mends="kv", flag="--gpu-memory-utilization", fallback="0.9",
