@@ -7,6 +7,7 @@ use std::io::Read;
 
 use flate2::read::GzDecoder;
 use serde_json::Value;
+use warptop::diagnosis::Slo;
 use warptop::export::snapshot::{Mode, snapshot};
 use warptop::recording::Reader;
 use warptop::sampler::replay::load;
@@ -21,7 +22,7 @@ fn engine(recording: &'static [u8], at_s: u64, window_s: u64) -> Value {
     let store = Store::new(Retention::HOUR);
     let (start, _) = load(&mut Reader::new(recording).unwrap(), &store, Some(at_s * 1000)).unwrap();
     let window = Window::last(start + at_s * 1000, window_s * 1000);
-    serde_json::to_value(snapshot(&store.read(), Mode::Replay, window)).unwrap()["engines"][0].clone()
+    serde_json::to_value(snapshot(&store.read(), Mode::Replay, window, &Slo::default())).unwrap()["engines"][0].clone()
 }
 
 /// Requests by their clients' clocks, Unix ms: first token, last token. Each has 512 prompt and 128

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use serde_json::Value;
+use warptop::diagnosis::Slo;
 use warptop::export::snapshot::{Mode, snapshot};
 use warptop::recording::Reader;
 use warptop::sampler::replay::load;
@@ -16,7 +17,7 @@ fn engine(at_s: u64, window_s: u64) -> Value {
     let store = Store::new(Retention::HOUR);
     let (start, _) = load(&mut Reader::new(RECORDING).unwrap(), &store, Some(at_s * 1000)).unwrap();
     let window = Window::last(start + at_s * 1000, window_s * 1000);
-    serde_json::to_value(snapshot(&store.read(), Mode::Replay, window)).unwrap()["engines"][0].clone()
+    serde_json::to_value(snapshot(&store.read(), Mode::Replay, window, &Slo::default())).unwrap()["engines"][0].clone()
 }
 
 #[test]

@@ -30,8 +30,6 @@ pub(super) struct Scene<'a> {
     pub(super) data: &'a Data,
     /// The moment.
     pub(super) at: Time,
-    /// The last [`WINDOW_MS`].
-    pub(super) window: Window,
     /// The user's objectives.
     pub(super) slo: &'a Slo,
     /// Engines that are known.
@@ -51,7 +49,7 @@ impl<'a> Scene<'a> {
             data.engines().map(|engine| EngineScene::of(data, engine, window, past, &mut scratch)).collect();
         let gpus = data.gpus().map(|gpu| GpuScene::of(data, gpu, window, &engines)).collect();
         let host = HostScene::of(data, window);
-        Self { data, at, window, slo, engines, gpus, host }
+        Self { data, at, slo, engines, gpus, host }
     }
 
     /// The GPUs of an engine: those on which its processes hold memory, or the only ones there are.

@@ -206,17 +206,12 @@ fn settle(recent: &VecDeque<Vec<Finding>>) -> Vec<Finding> {
     // At the start of the data there are fewer steps to tell from.
     let known = recent.iter().filter(|step| !step.is_empty()).count();
     let enough = ENOUGH.min(known.max(1));
-    for (place, finding) in
-        recent.iter().enumerate().rev().flat_map(|(place, step)| step.iter().map(move |f| (place, f)))
-    {
-        let same = |other: &&Finding| other.subject == finding.subject && other.cause == finding.cause;
-        if out.iter().any(|held| same(&held)) {
+    for finding in recent.iter().rev().flatten().filter(|finding| !finding.cause.is_state()) {
+        if find(&out, finding).is_some() {
             continue;
         }
-        let spoke: Vec<&Finding> = recent.iter().filter_map(|step| step.iter().find(same)).collect();
-        // A state holds now or not at all: an idle engine is not also healthy.
-        let current = !finding.cause.is_state() || place + 1 == recent.len();
-        if spoke.len() < enough || !current {
+        let spoke: Vec<&Finding> = recent.iter().filter_map(|step| find(step, finding)).collect();
+        if spoke.len() < enough {
             continue;
         }
         let cost = spoke.iter().map(|f| f.cost).sum::<f64>() / spoke.len() as f64;
@@ -224,8 +219,36 @@ fn settle(recent: &VecDeque<Vec<Finding>>) -> Vec<Finding> {
         let severity = [Severity::Act, Severity::Watch].into_iter().find(|&s| severe(s)).unwrap_or(Severity::Ok);
         out.push(Finding { cost, severity, ..finding.clone() });
     }
+    settle_states(recent, enough, &mut out);
     rules::rank(&mut out);
     out
+}
+
+/// One state for each subject: the most frequent one, of equals the newest. A subject of which nothing else is said has
+/// one in any case, so that a change from one state to another is no gap.
+fn settle_states(recent: &VecDeque<Vec<Finding>>, enough: usize, out: &mut Vec<Finding>) {
+    let states = || recent.iter().rev().flatten().filter(|finding| finding.cause.is_state());
+    let mut best: Vec<(&Finding, usize)> = Vec::new();
+    for finding in states() {
+        let votes = recent.iter().filter(|step| find(step, finding).is_some()).count();
+        match best.iter_mut().find(|(held, _)| held.subject == finding.subject) {
+            Some(held) if votes > held.1 => *held = (finding, votes),
+            Some(_) => {}
+            None => best.push((finding, votes)),
+        }
+    }
+    for (finding, votes) in best {
+        let alone = out.iter().all(|other| other.subject != finding.subject);
+        let newest = recent.back().is_some_and(|step| step.iter().any(|f| f.subject == finding.subject));
+        if votes >= enough || alone && newest {
+            out.push(finding.clone());
+        }
+    }
+}
+
+/// The finding of the same subject and cause.
+fn find<'a>(findings: &'a [Finding], like: &Finding) -> Option<&'a Finding> {
+    findings.iter().find(|other| other.subject == like.subject && other.cause == like.cause)
 }
 
 /// Lengthens or opens the spans of what holds in `step`.

@@ -5,6 +5,7 @@
 //! ever added. Activity, power, traffic and rates are of the window; clocks, temperatures, memory,
 //! queue lengths and KV usage are the newest reading at its end.
 
+pub(crate) mod diagnosis;
 mod engine;
 mod gaps;
 mod kv;
@@ -12,10 +13,11 @@ mod latency;
 
 use serde::Serialize;
 
+use self::diagnosis::{EventRow, FindingRow, Signal, events, rows, signals};
 use crate::derive::ceiling::{self, Ceiling};
 use crate::derive::throttle::{self, REASONS, Throttled};
+use crate::diagnosis::{Slo, Timeline};
 use crate::model::{FactKey, GpuProcess, Metric, Reading, SourceId, Subject, Why};
-use crate::signal;
 use crate::store::{Data, ProcessRow, Window};
 use engine::{Engine, engine};
 use gaps::{Gaps, Missing};
@@ -45,6 +47,11 @@ pub struct Snapshot {
     engines: Vec<Engine>,
     host: Host,
     processes: Vec<Process>,
+    /// Why the server is slow, most harmful first. Its windows are its own.
+    diagnosis: Vec<FindingRow>,
+    /// What came and went in the time that is kept, newest first.
+    events: Vec<EventRow>,
+    /// Old: the same findings under the names of before. Goes with the next version.
     signals: Vec<Signal>,
     missing: Vec<Missing>,
 }
@@ -145,16 +152,12 @@ struct Process {
     rss_bytes: Option<u64>,
 }
 
-#[derive(Clone, Debug, Serialize)]
-struct Signal {
-    id: &'static str,
-    level: &'static str,
-    evidence: Vec<String>,
-    advice: std::borrow::Cow<'static, str>,
-}
-
-/// Reads the store at the end of `window`.
-pub fn snapshot(data: &Data, mode: Mode, window: Window) -> Snapshot {
+/// Reads the store at the end of `window`; the diagnosis is for the objectives of `slo`.
+pub fn snapshot(data: &Data, mode: Mode, window: Window, slo: &Slo) -> Snapshot {
+    let mut timeline = Timeline::new(slo.clone());
+    timeline.follow(data, window.end);
+    timeline.complete(data);
+    let diagnosis = timeline.diagnosis();
     let mut gaps = Gaps::new(window.end);
     let gpus: Vec<_> = data.gpus().enumerate().map(|(place, i)| gpu(data, i, place, window, &mut gaps)).collect();
     gaps.enter(String::new());
@@ -162,14 +165,13 @@ pub fn snapshot(data: &Data, mode: Mode, window: Window) -> Snapshot {
         gaps.source("gpus", data, SourceId::Nvml, window);
     }
     let engines: Vec<_> =
-        data.engines().enumerate().map(|(place, i)| engine(data, i, place, window, &mut gaps)).collect();
+        data.engines().enumerate().map(|(place, i)| engine(data, i, place, window, (diagnosis, &mut gaps))).collect();
     gaps.enter(String::new());
     if engines.is_empty() {
         gaps.source("engines", data, SourceId::Discovery, window);
     }
     let host = host(data, window, &mut gaps);
     let processes = processes(data, window, &mut gaps);
-    let signals = signal::all(data, window).into_iter();
     Snapshot {
         schema: SCHEMA,
         unix_ms: window.end.0,
@@ -179,9 +181,9 @@ pub fn snapshot(data: &Data, mode: Mode, window: Window) -> Snapshot {
         engines,
         host,
         processes,
-        signals: signals
-            .map(|s| Signal { id: s.id, level: s.level.name(), evidence: s.evidence, advice: s.advice })
-            .collect(),
+        diagnosis: rows(diagnosis),
+        events: events(timeline.spans(), diagnosis.at),
+        signals: signals(diagnosis),
         missing: gaps.rows,
     }
 }
@@ -368,7 +370,9 @@ mod tests {
         batch.push(gpu, Metric::DramPeak, 4.8e12);
         batch.push(gpu, Metric::DramActive, 55.0);
         store.push(&batch);
-        let read = || serde_json::to_value(snapshot(&store.read(), Mode::Live, Window::last(AT, 1_000))).unwrap();
+        let read = || {
+            serde_json::to_value(snapshot(&store.read(), Mode::Live, Window::last(AT, 1_000), &Slo::default())).unwrap()
+        };
         let before = read();
         assert!(
             before["gpus"][0]["dram_ceiling"].is_null() && before["gpus"][0]["dram_active_of_ceiling_pct"].is_null()

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::ceilings::Ceilings;
 use super::{Inputs, Session};
 use crate::app::Event;
+use crate::diagnosis::Slo;
 use crate::export::snapshot::{Mode, Snapshot, snapshot};
 use crate::model::text::clean;
 use crate::model::{Clock, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
@@ -107,7 +108,7 @@ pub fn snapshot_of(
             data.out_of_order()
         ));
     }
-    Ok((snapshot(&data, Mode::Replay, window), problems))
+    Ok((snapshot(&data, Mode::Replay, window, &Slo::default()), problems))
 }
 
 /// Reads this machine for the length of the window, or a little longer when a source is slow to start; what probes
@@ -130,7 +131,7 @@ pub fn snapshot_now(
         if now >= most || (now >= least && settled(&session.store().read(), now)) {
             ceilings.tell(&session.sink, now);
             let data = session.store().read();
-            return snapshot(&data, Mode::Live, Window::last(now, ms(window)));
+            return snapshot(&data, Mode::Live, Window::last(now, ms(window)), &Slo::default());
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -1,6 +1,6 @@
 //! How an engine or a GPU does where nothing holds it back: idle, lightly used, healthy, or not to be told.
 
-use super::super::scene::{EngineScene, Scene};
+use super::super::scene::{EngineScene, GpuScene, Scene};
 use super::super::words::{Num, Secs};
 use super::super::{Cause, Finding, Sentence, Severity};
 use super::Rule;
@@ -58,7 +58,7 @@ fn of_engine(scene: &Scene<'_>, engine: &EngineScene, findings: &[Finding]) -> O
             .shows(("requests_waiting", "requests", "engine"), engine.waiting, |n| format!("{} wait", Num(n)))
             .shows(("itl_mean_s", "s", "engine"), engine.itl, |s| format!("{} between tokens", Secs(s)))
     };
-    let still = engine.still_ms.is_none_or(|still| still >= IDLE_MS);
+    let still = !engine.has_moved || engine.is_still(IDLE_MS);
     if !engine.has_requests() && still {
         if engine.still_ms.is_none() && engine.running.is_none() {
             let words = "the engine exposes no requests and no tokens: nothing can be said of its load".to_owned();
@@ -70,7 +70,9 @@ fn of_engine(scene: &Scene<'_>, engine: &EngineScene, findings: &[Finding]) -> O
     if harmed || engine.still_ms.is_none() && engine.running.is_none() {
         return None;
     }
-    let busy = scene.gpus_of(engine).filter_map(|gpu| gpu.busy).reduce(f64::max).or(engine.active);
+    // The driver's share of time with a kernel is finer than pieces that hold any work.
+    let of_gpu = |gpu: &GpuScene| gpu.util.map(|util| util / 100.0).or(gpu.busy);
+    let busy = scene.gpus_of(engine).filter_map(of_gpu).reduce(f64::max).or(engine.active);
     if let Some(busy) = busy.filter(|&busy| busy < LITTLE) {
         let words = format!("little is asked: work runs {:.0} % of the time, and nothing waits", busy * 100.0);
         return Some(state(Cause::DemandLimited, words, "little is asked"));

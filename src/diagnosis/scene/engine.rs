@@ -12,8 +12,10 @@ use super::super::past::{Load, Past, UsualGap};
 use super::super::{ClientView, LatencySplit};
 use super::QUANTILES_MS;
 
+/// The window of what runs and waits, ms: four scrapes. It has to be short, since nobody may have waited before it.
+const QUEUE_MS: u64 = 4_000;
 /// Readings of the process table that are averaged.
-const TABLES: u64 = 5;
+const TABLES: u64 = 3;
 /// Time between them, ms.
 const TABLE_MS: u64 = 1_000;
 /// How long without a token or request an engine may be before that is looked at, ms: the longest that is looked back.
@@ -128,8 +130,10 @@ pub(in crate::diagnosis) struct EngineScene {
     pub(in crate::diagnosis) gaps: HistogramWindow,
     /// Prompt lengths of the window.
     pub(in crate::diagnosis) prompts: HistogramWindow,
-    /// How long ago a token, prompt or request last moved, ms; `None` where no counter is exposed.
+    /// For how long no token, prompt or request has moved, as far as is known, ms; `None` where no counter is exposed.
     pub(in crate::diagnosis) still_ms: Option<u64>,
+    /// Whether one of them has ever been seen moving in the time that is looked back.
+    pub(in crate::diagnosis) has_moved: bool,
 }
 
 impl EngineScene {
@@ -138,9 +142,11 @@ impl EngineScene {
         let text = |key| data.fact(subject, key, at).unwrap_or_default().to_owned();
         let newest = |metric| level(data, index, metric, at).value();
         let over = |metric| rate(data, index, metric, window).value();
-        let extremes = |metric| data.series(subject, metric).and_then(|series| series.extremes(window));
+        let queued = Window::last(at, QUEUE_MS);
+        let extremes = |metric, window| data.series(subject, metric).and_then(|series| series.extremes(window));
         let pids: Vec<u32> = text(FactKey::Pids).split(',').filter_map(|pid| pid.trim().parse().ok()).collect();
         let (processes, gpus, words) = processes(data, &pids, at);
+        let (still_ms, has_moved) = still(data, subject, at);
         let split = MEANS.map(|of| mean(data, index, of, window, scratch).value());
         let [_, queue, prefill, decode] = split;
         let (mut gaps, mut prompts) = (HistogramWindow::default(), HistogramWindow::default());
@@ -150,7 +156,8 @@ impl EngineScene {
         );
         let (hits, queries) = (over(Metric::PrefixHits), over(Metric::PrefixQueries).filter(|&rate| rate > 0.0));
         let hit_share = hits.zip(queries).map(|(hits, queries)| (hits / queries).clamp(0.0, 1.0));
-        let (running_mean, prompt) = (over(Metric::RequestsRunning), over(Metric::PromptTokens));
+        let prompt = over(Metric::PromptTokens);
+        let running_mean = rate(data, index, Metric::RequestsRunning, Window::last(at, QUEUE_MS)).value();
         let computed = prompt.map(|rate| rate * (1.0 - hit_share.unwrap_or(0.0)));
         let load = running_mean.zip(computed).map(|(running, prompt_per_s)| Load { running, prompt_per_s });
         Self {
@@ -164,13 +171,13 @@ impl EngineScene {
             words,
             running: newest(Metric::RequestsRunning),
             running_mean,
-            most_running: extremes(Metric::RequestsRunning).map(|(_, most)| most),
+            most_running: extremes(Metric::RequestsRunning, queued).map(|(_, most)| most),
             waiting: newest(Metric::RequestsWaiting),
-            waiting_mean: over(Metric::RequestsWaiting),
-            least_waiting: extremes(Metric::RequestsWaiting).map(|(least, _)| least),
+            waiting_mean: rate(data, index, Metric::RequestsWaiting, queued).value(),
+            least_waiting: extremes(Metric::RequestsWaiting, queued).map(|(least, _)| least),
             waiting_for_kv: newest(Metric::WaitingKvFetch),
             cap: newest(Metric::RequestsCap),
-            kv: extremes(Metric::KvUsage).map(|(_, most)| most),
+            kv: extremes(Metric::KvUsage, queued).map(|(_, most)| most),
             kv_pool: newest(Metric::KvPoolTokens),
             kv_bytes_per_token: newest(Metric::KvBytesPerToken),
             preemptions: over(Metric::Preemptions),
@@ -189,7 +196,8 @@ impl EngineScene {
             usual_hits: prompt_len.and_then(|len| past.hit_share(data, index, at, len)),
             gaps,
             prompts,
-            still_ms: still_ms(data, subject, at),
+            still_ms,
+            has_moved,
         }
     }
 
@@ -314,15 +322,13 @@ fn histogram_mean(
     out.sum.filter(|_| out.n > 0).map(|sum| sum / out.n as f64)
 }
 
-/// How long ago the last of [`PROGRESS`] moved.
-fn still_ms(data: &Data, subject: Subject, at: Time) -> Option<u64> {
-    let counters = PROGRESS.iter().filter_map(|&metric| data.series(subject, metric));
-    counters
-        .map(|series| {
-            let then = series.last_above(at, LOOK_BACK_MS, 0.0).or_else(|| series.full_rate_from()).unwrap_or(at);
-            at.since(then).min(LOOK_BACK_MS)
-        })
-        .min()
+/// How long ago the last of [`PROGRESS`] moved; where none did, for how long that is known, and `false`.
+fn still(data: &Data, subject: Subject, at: Time) -> (Option<u64>, bool) {
+    let counters = || PROGRESS.iter().filter_map(|&metric| data.series(subject, metric));
+    let moved = counters().filter_map(|series| series.last_above(at, LOOK_BACK_MS, 0.0)).max();
+    let known = counters().filter_map(|series| series.full_rate_from()).min();
+    let then = moved.or_else(|| Some(known?.min(at).max(at - LOOK_BACK_MS)));
+    (then.map(|then| at.since(then)), moved.is_some())
 }
 
 /// The engine's processes over the last seconds, their GPUs, and the words that started it.

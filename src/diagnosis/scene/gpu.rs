@@ -1,7 +1,7 @@
 //! One GPU: what it did while work ran, what held it back, and who is on it.
 
 use crate::derive::throttle::{self, Throttled};
-use crate::model::{FactKey, Metric, Reading, Subject};
+use crate::model::{Metric, Reading, Subject};
 use crate::store::{Bin, Data, Window};
 
 use super::engine::EngineScene;
@@ -29,7 +29,6 @@ pub(in crate::diagnosis) struct GpuProcessScene {
 #[derive(Clone, Debug, Default)]
 pub(in crate::diagnosis) struct GpuScene {
     pub(in crate::diagnosis) index: u8,
-    pub(in crate::diagnosis) name: String,
     /// Share of the known time in which work ran, 0 to 1; `None` where neither activity nor utilisation is read.
     pub(in crate::diagnosis) busy: Option<f64>,
     pub(in crate::diagnosis) sm: Option<f64>,
@@ -61,7 +60,6 @@ impl GpuScene {
         let busy = pieces.busy();
         Self {
             index,
-            name: data.fact(subject, FactKey::Name, window.end).unwrap_or_default().to_owned(),
             busy,
             sm: pieces.mean(Metric::SmActive),
             dram: pieces.mean(Metric::DramActive),

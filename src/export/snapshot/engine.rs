@@ -5,10 +5,12 @@ use serde::Serialize;
 use crate::derive::energy::{self, energy};
 use crate::derive::exposed::{level, rate};
 use crate::derive::queue::{self, Drain, Peak, queue};
+use crate::diagnosis::Diagnosis;
 use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Why};
 use crate::store::{Data, Window};
 use crate::ui::panes::notice::{NoFigure, kind};
 
+use super::diagnosis::SplitRow;
 use super::gaps::{Gaps, short};
 use super::kv::{Kv, kv};
 use super::latency::{Latencies, latencies};
@@ -46,6 +48,19 @@ pub(super) struct Engine {
     energy: Option<Energy>,
     lora: Option<Lora>,
     models_loaded: Option<Loaded>,
+    /// Where the time of a mean request went over the diagnosis's window.
+    latency_split: Option<SplitRow>,
+}
+
+/// The engine's own split of a request's time.
+fn latency_split(diagnosis: &Diagnosis, index: u8, prefix: &str, gaps: &mut Gaps) -> Option<SplitRow> {
+    gaps.enter(prefix.to_owned());
+    let split = diagnosis.client(index).and_then(|client| client.split).map(SplitRow::from);
+    if split.is_none() {
+        let words = "no request finished in the last seconds, or the engine does not tell its parts";
+        gaps.row("latency_split", Why::NotYet, Some(words.to_owned()));
+    }
+    split
 }
 
 /// Waiting requests by the reason for which they wait.
@@ -113,7 +128,13 @@ struct Loaded {
 }
 
 /// Reads engine number `index`, which is the one at `place` in the list.
-pub(super) fn engine(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) -> Engine {
+pub(super) fn engine(
+    data: &Data,
+    index: u8,
+    place: usize,
+    window: Window,
+    (diagnosis, gaps): (&Diagnosis, &mut Gaps),
+) -> Engine {
     let prefix = format!("engines[{place}].");
     gaps.enter(prefix.clone());
     gaps.about(kind(data, index, window.end));
@@ -155,6 +176,7 @@ pub(super) fn engine(data: &Data, index: u8, place: usize, window: Window, gaps:
         models_loaded: loaded(data, index, &prefix, window, gaps),
         kv: kv(data, index, window, &prefix, gaps),
         latency: latencies(data, index, window, &prefix, gaps),
+        latency_split: latency_split(diagnosis, index, &prefix, gaps),
     };
     gaps.about("");
     out
