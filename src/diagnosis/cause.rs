@@ -33,7 +33,7 @@ causes! {
     Down = "down", "down",
         "The engine's port refuses connections or its process is gone.";
     Stalled = "stalled", "no progress",
-        "Requests run or wait and no token, no request and no prompt has moved for 6 s (30 s while its processes or GPU still compute), or the server does not answer at all.";
+        "Requests run or wait and no token, no request and no prompt has moved for 4 s (30 s while its processes or GPU still compute), or the server does not answer at all.";
     NeedsKey = "needs-key", "needs a key",
         "The metrics endpoint answers 401 or 403.";
     Unreadable = "unreadable", "no metrics",
@@ -85,7 +85,7 @@ causes! {
     NetworkRetransmits = "network-retransmits", "retransmits",
         "At least 50 TCP segments a second are sent again.";
     MemoryBandwidth = "memory-bandwidth", "memory bandwidth",
-        "Decode keeps the memory busy (40 % of peak or more, and four times as busy as the tensor pipes): every server has this limit.";
+        "Decode keeps the memory busy (38 % of peak or more, and 2.5 times as busy as the tensor pipes): every server has this limit.";
     Compute = "compute", "compute",
         "The SMs are active at least 80 % of the time in which work runs, and the tensor pipes are busy.";
     DemandLimited = "demand-limited", "little is asked",

@@ -1,4 +1,4 @@
-//! This server's own past: what it did at such a load before, in pieces of five seconds over the last hour.
+//! This server's own past: what it did at such a load before, in pieces of two seconds over the last hour.
 //!
 //! A comparison with itself needs no table of what a model on a GPU should reach. A piece is worked out once and kept. What
 //! ended less than [`RECENT_MS`] ago is the present and is compared with nothing.
@@ -10,7 +10,7 @@ use crate::model::{Metric, Subject, Time};
 use crate::store::{Data, HistogramWindow, Window};
 
 /// Length of a piece, ms.
-const PIECE_MS: u64 = 5_000;
+const PIECE_MS: u64 = 2_000;
 /// How far back the past reaches, ms.
 const REACH_MS: u64 = 3_600_000;
 /// What ended later than this before the moment is no past yet, ms.
@@ -18,18 +18,18 @@ const RECENT_MS: u64 = 10_000;
 /// A load is alike when the running requests differ by no more than this factor.
 const ALIKE: f64 = 1.5;
 /// Pieces that are enough to compare with.
-const LEAST: usize = 2;
+const LEAST: usize = 3;
 /// Pieces that are kept of one engine: twice the reach, since a replay may judge earlier moments too.
-const MOST: usize = 1_500;
+const MOST: usize = 3_600;
 
 /// What an engine did in one piece of time. `None` where it was not read or nothing happened.
 #[derive(Clone, Copy, Debug, Default)]
 struct Piece {
-    running: Option<f64>,
-    itl: Option<f64>,
-    prompt_per_s: Option<f64>,
-    prompt_len: Option<f64>,
-    hit_share: Option<f64>,
+    running: Option<f32>,
+    itl: Option<f32>,
+    prompt_per_token: Option<f32>,
+    prompt_len: Option<f32>,
+    hit_share: Option<f32>,
 }
 
 /// Pieces by engine and number since the epoch.
@@ -44,8 +44,21 @@ pub(super) struct Past {
 pub(super) struct Load {
     /// Requests running.
     pub(super) running: f64,
-    /// Prompt tokens that are computed, a second.
-    pub(super) prompt_per_s: f64,
+    /// Prompt tokens that are computed for each generated one: the same however slow the server is.
+    pub(super) prompt_per_token: f64,
+}
+
+impl Load {
+    /// Of rates over the same time; `None` where one is not known or nothing is generated.
+    pub(super) fn of(
+        running: Option<f64>,
+        prompt: Option<f64>,
+        hits: Option<f64>,
+        generated: Option<f64>,
+    ) -> Option<Self> {
+        let computed = prompt? * (1.0 - hits.unwrap_or(0.0));
+        Some(Self { running: running?, prompt_per_token: computed / generated.filter(|&rate| rate > 0.0)? })
+    }
 }
 
 /// What the past says of gaps between tokens at such a load, s.
@@ -61,13 +74,14 @@ impl Past {
     /// Gaps between tokens of `engine` before `at` at a load like this one; `None` where there was none.
     pub(super) fn gap(&mut self, data: &Data, engine: u8, at: Time, load: Load) -> Option<UsualGap> {
         self.learn(data, engine, at);
-        let alike = |a: f64, b: f64, slack: f64| a <= b * ALIKE + slack && b <= a * ALIKE + slack;
+        let alike = |a: f64, b: f64| a <= b * ALIKE + 0.5 && b <= a * ALIKE + 0.5;
+        let of = |value: Option<f32>, load: f64| value.is_some_and(|value| alike(f64::from(value), load));
         let mut gaps: Vec<f64> = self
             .before(data, engine, at)
-            .filter(|p| p.running.is_some_and(|running| alike(running, load.running, 0.5)))
+            .filter(|piece| of(piece.running, load.running))
             // Prompts that are computed between the tokens of others lengthen the gaps.
-            .filter(|p| p.prompt_per_s.is_some_and(|rate| alike(rate, load.prompt_per_s, 1_000.0)))
-            .filter_map(|p| p.itl)
+            .filter(|piece| of(piece.prompt_per_token, load.prompt_per_token))
+            .filter_map(|piece| piece.itl.map(f64::from))
             .collect();
         gaps.sort_by(f64::total_cmp);
         let of = |share: f64| gaps.get(((gaps.len() - 1) as f64 * share) as usize).copied();
@@ -77,8 +91,10 @@ impl Past {
     /// The highest share of prompt tokens that the prefix cache held for prompts about this long, 0 to 1.
     pub(super) fn hit_share(&mut self, data: &Data, engine: u8, at: Time, prompt_len: f64) -> Option<f64> {
         self.learn(data, engine, at);
-        let alike = |p: &&Piece| p.prompt_len.is_some_and(|len| len <= prompt_len * ALIKE && prompt_len <= len * ALIKE);
-        let mut shares: Vec<f64> = self.before(data, engine, at).filter(alike).filter_map(|p| p.hit_share).collect();
+        let alike = |len: f64| len <= prompt_len * ALIKE && prompt_len <= len * ALIKE;
+        let pieces =
+            self.before(data, engine, at).filter(|piece| piece.prompt_len.is_some_and(|len| alike(len.into())));
+        let mut shares: Vec<f64> = pieces.filter_map(|piece| piece.hit_share.map(f64::from)).collect();
         shares.sort_by(f64::total_cmp);
         // One piece may be a fluke of few requests.
         (shares.len() >= LEAST).then(|| shares[shares.len() - LEAST])
@@ -123,12 +139,14 @@ fn piece(data: &Data, engine: u8, window: Window, scratch: &mut HistogramWindow)
     let (itl, prompt_len) = (mean(Metric::Itl), mean(Metric::PromptLen));
     let (hits, queries) = (of(Metric::PrefixHits), of(Metric::PrefixQueries).filter(|&rate| rate > 0.0));
     let hit_share = hits.zip(queries).map(|(hits, queries)| (hits / queries).clamp(0.0, 1.0));
-    let prompt = of(Metric::PromptTokens);
+    let running = of(Metric::RequestsRunning);
+    let load = Load::of(running, of(Metric::PromptTokens), hit_share, of(Metric::GenerationTokens));
+    let small = |value: Option<f64>| value.map(|value| value as f32);
     Piece {
-        running: of(Metric::RequestsRunning),
-        itl,
-        prompt_per_s: prompt.map(|rate| rate * (1.0 - hit_share.unwrap_or(0.0))),
-        prompt_len,
-        hit_share,
+        running: small(running),
+        itl: small(itl),
+        prompt_per_token: small(load.map(|load| load.prompt_per_token)),
+        prompt_len: small(prompt_len),
+        hit_share: small(hit_share),
     }
 }

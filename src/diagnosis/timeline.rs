@@ -220,6 +220,10 @@ fn settle(recent: &VecDeque<Vec<Finding>>) -> Vec<Finding> {
         out.push(Finding { cost, severity, ..finding.clone() });
     }
     settle_states(recent, enough, &mut out);
+    if out.is_empty() {
+        // Between one thing and another: what is there now is better than nothing.
+        out.extend(recent.iter().rev().find(|step| !step.is_empty()).into_iter().flatten().cloned());
+    }
     rules::rank(&mut out);
     out
 }

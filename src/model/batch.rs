@@ -84,6 +84,9 @@ impl SourceState {
     /// First word of what is said of such a place.
     pub const ANSWERS: &str = "answers";
 
+    /// First word of what is said of an engine that loads its model and is not to be read before.
+    pub const LOADING: &str = "loading";
+
     /// The words for the screen; empty when all is well.
     pub fn why(&self) -> &str {
         match self {

@@ -196,6 +196,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_engine_that_loads_its_model_is_told_from_a_failed_one() {
+        assert!(Trouble::Loading.to_string().starts_with(SourceState::LOADING));
+    }
+
+    #[test]
     fn of_a_place_that_speaks_http_the_words_say_that_it_answers() {
         let status = |status| Trouble::Status { status, excerpt: String::new() };
         for answers in [Trouble::NotFound, Trouble::Html, Trouble::Unknown("x".to_owned()), status(404), status(501)] {

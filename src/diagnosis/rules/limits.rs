@@ -13,7 +13,7 @@ const WORKS: f64 = 0.7;
 /// an H200, decode of 8 requests 63 %, split over two GPUs 41 %.
 const MEMORY: f64 = 38.0;
 /// How many times as busy as the tensor pipes the memory has to be.
-const RATIO: f64 = 4.0;
+const RATIO: f64 = 2.5;
 /// SM activity from which on compute limits, %.
 const COMPUTE_SM: f64 = 80.0;
 /// Tensor activity that shows that it is work and not waiting, %.

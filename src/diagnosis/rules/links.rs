@@ -85,17 +85,13 @@ fn pcie(gpu: &GpuScene) -> Option<Finding> {
     } else {
         format!("copies fill {share:.0} % of the PCIe link of {}: {}", gpu.label(), gb(traffic))
     };
+    // Where another process is there, the copies are probably its own.
+    let cost = if gpu.others.is_empty() { (traffic / peak).min(0.8) } else { 0.1 };
     let words = Sentence::new(full, format!("PCIe of {} {share:.0} % full", gpu.label()));
     Some(
-        Finding::new(
-            Subject::Gpu(gpu.index),
-            Cause::PcieTransfer,
-            Severity::Watch,
-            (traffic / peak * 0.2).min(0.2),
-            words,
-        )
-        .shows(("pcie_rx_bytes_per_s", "bytes/s", "nvml"), gpu.pcie_rx, |rate| format!("to the GPU {}", gb(rate)))
-        .shows(("pcie_tx_bytes_per_s", "bytes/s", "nvml"), gpu.pcie_tx, |rate| format!("from the GPU {}", gb(rate)))
-        .fix(Fix::todo("Measure what the link reaches", "measure it").probe("pcie")),
+        Finding::new(Subject::Gpu(gpu.index), Cause::PcieTransfer, Severity::Watch, cost, words)
+            .shows(("pcie_rx_bytes_per_s", "bytes/s", "nvml"), gpu.pcie_rx, |rate| format!("to the GPU {}", gb(rate)))
+            .shows(("pcie_tx_bytes_per_s", "bytes/s", "nvml"), gpu.pcie_tx, |rate| format!("from the GPU {}", gb(rate)))
+            .fix(Fix::todo("Measure what the link reaches", "measure it").probe("pcie")),
     )
 }

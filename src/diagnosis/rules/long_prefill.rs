@@ -32,7 +32,7 @@ fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
 
 fn of(engine: &EngineScene) -> Option<Finding> {
     let gaps = &engine.gaps;
-    if gaps.n < LEAST_GAPS || engine.queues() {
+    if gaps.n < LEAST_GAPS {
         return None;
     }
     let median_gap = quantile(gaps, 0.5)?.value;

@@ -16,11 +16,13 @@ const KV_FULL: f64 = 97.0;
 const CAP_SLACK: f64 = 0.02;
 /// Share of those that wait for a transfer from which on they are what counts.
 const MOST_WAIT: f64 = 0.5;
+/// Who waits while nothing moves for so long, ms, waits for something else.
+const STILL_MS: u64 = 3_000;
 /// Memory of a GPU that vLLM is advised to take at most: what is above is the driver's and other libraries'.
 const MOST_UTILISATION: f64 = 0.9;
 
 fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
-    for engine in scene.engines.iter().filter(|engine| engine.is_read() && !engine.is_still(6_000)) {
+    for engine in scene.engines.iter().filter(|engine| engine.is_read() && !engine.is_still(STILL_MS)) {
         let transfer = engine.waiting_for_kv.unwrap_or(0.0);
         if transfer >= 1.0 && transfer >= engine.waiting.unwrap_or(0.0) * MOST_WAIT {
             findings.push(waits_for_transfer(engine, transfer));

@@ -13,8 +13,8 @@ use crate::model::Subject;
 
 pub(super) const RULE: Rule = Rule { causes: &[Cause::Stalled], judge };
 
-/// Without progress for so long while nothing computes, ms: six scrapes.
-const RESTING_MS: u64 = 6_000;
+/// Without progress for so long while nothing computes, ms: four scrapes.
+const RESTING_MS: u64 = 4_000;
 /// The same while something computes, ms: a prompt of 100,000 tokens takes some 10 s on an H200.
 const COMPUTING_MS: u64 = 30_000;
 /// A process that uses less than this computes nothing, % of a core. One that polls uses a whole one.

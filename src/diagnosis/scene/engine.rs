@@ -14,6 +14,8 @@ use super::QUANTILES_MS;
 
 /// The window of what runs and waits, ms: four scrapes. It has to be short, since nobody may have waited before it.
 const QUEUE_MS: u64 = 4_000;
+/// The window of prompt lengths, ms: a long prompt in two or three seconds is enough to stall the others.
+const PROMPTS_MS: u64 = 8_000;
 /// Readings of the process table that are averaged.
 const TABLES: u64 = 3;
 /// Time between them, ms.
@@ -152,14 +154,14 @@ impl EngineScene {
         let (mut gaps, mut prompts) = (HistogramWindow::default(), HistogramWindow::default());
         let (itl, prompt_len) = (
             histogram_mean(data, subject, Metric::Itl, window, &mut gaps),
-            histogram_mean(data, subject, Metric::PromptLen, window, &mut prompts),
+            histogram_mean(data, subject, Metric::PromptLen, Window::last(at, PROMPTS_MS), &mut prompts),
         );
         let (hits, queries) = (over(Metric::PrefixHits), over(Metric::PrefixQueries).filter(|&rate| rate > 0.0));
         let hit_share = hits.zip(queries).map(|(hits, queries)| (hits / queries).clamp(0.0, 1.0));
         let prompt = over(Metric::PromptTokens);
         let running_mean = rate(data, index, Metric::RequestsRunning, Window::last(at, QUEUE_MS)).value();
-        let computed = prompt.map(|rate| rate * (1.0 - hit_share.unwrap_or(0.0)));
-        let load = running_mean.zip(computed).map(|(running, prompt_per_s)| Load { running, prompt_per_s });
+        let generated = over(Metric::GenerationTokens);
+        let load = Load::of(running_mean, prompt, hit_share, generated);
         Self {
             index,
             kind: text(FactKey::Kind),
@@ -181,7 +183,7 @@ impl EngineScene {
             kv_pool: newest(Metric::KvPoolTokens),
             kv_bytes_per_token: newest(Metric::KvBytesPerToken),
             preemptions: over(Metric::Preemptions),
-            generated: over(Metric::GenerationTokens),
+            generated,
             prompt,
             drafted: None,
             accepted: None,
@@ -294,9 +296,7 @@ fn reach(data: &Data, engine: u8, at: Time) -> Reach {
         SourceState::Ok | SourceState::Degraded(_) => Reach::Read,
         SourceState::Unauthorized(_) => Reach::NeedsKey,
         SourceState::Failed(_) if state.answers() => Reach::NoMetrics(why()),
-        SourceState::Failed(text) if text.contains("does not answer") || text.contains("no answer") => {
-            Reach::Silent(why())
-        }
+        SourceState::Failed(text) if text.starts_with(SourceState::LOADING) => Reach::Starting,
         SourceState::Stalled(_) => Reach::Silent(why()),
         SourceState::Failed(_) | SourceState::Absent(_) => Reach::Down(why()),
     }
