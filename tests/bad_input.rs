@@ -166,6 +166,7 @@ static CHUNK: LazyLock<String> = LazyLock::new(|| format!("1000\r\n{}\r\n", "x".
 #[test]
 fn answers_without_end_are_ended() {
     const LATE: (Is, &str) = (Is::Stalled, "no complete answer within 0.1 s: the engine is saturated or stuck");
+    const SILENT: (Is, &str) = (Is::Stalled, "does not answer within 0.15 s: it is saturated, stuck or stopped");
     let (none, drip) = (Duration::ZERO, Duration::from_millis(20));
     let long = (Is::Failed, "the answer is longer than 8 MiB: not the metrics of an engine");
     let headers = (Is::Failed, "the headers of its answer are too many or too long: is this an engine's port?");
@@ -176,13 +177,31 @@ fn answers_without_end_are_ended() {
         (endless("HTTP/1.1 200 OK\r\n", b"x: y\r\n", none), headers),
         (endless("HTTP/1.1 200 OK\r\nx: ", &[b'y'; 4096], none), headers),
         (endless("HTTP/1.1 200 OK\r\n\r\n", b"#", drip), LATE),
-        (endless("HTTP/1.1 200 OK\r\n", b"x: y\r\n", Duration::from_millis(40)), LATE),
-        (endless("", b"", drip), LATE),
+        (endless("HTTP/1.1 200 OK\r\n", b"x: y\r\n", Duration::from_millis(40)), SILENT),
+        (endless("", b"", drip), SILENT),
         (endless("HTTP/1.1 500 No\r\ncontent-length: 99999\r\n\r\nxxxx", b"", drip), refused),
     ];
     for (server, expected) in cases {
         drop(check(&server, expected));
     }
+}
+
+/// A process that is stopped (SIGSTOP) still has its connections taken by the kernel.
+#[test]
+fn a_server_that_is_stopped_does_not_answer() {
+    let stopped = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let state = Session::named(&stopped.local_addr().unwrap().to_string(), HASTY).outcome("its state");
+    assert!(matches!(&state, SourceState::Stalled(why) if why.starts_with("does not answer within 0.15 s")), "{state:?}");
+    // And one that answered a moment ago, if only that it has no metrics, answers no longer.
+    let without_metrics = Server::start(|path, stream| {
+        if path == "/metrics" {
+            drop(stream.write_all(b"HTTP/1.1 404 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"));
+        } else {
+            drop(stream.read(&mut [0]));
+        }
+    });
+    let state = Session::named(&without_metrics.url(), HASTY).outcome("its state");
+    assert!(!state.answers() && state.why().starts_with("does not answer"), "{state:?}");
 }
 
 #[test]

@@ -20,8 +20,8 @@ pub(super) struct Recognised {
     pub(super) path: &'static str,
 }
 
-/// Asks until an adapter knows the answer, which is left in `body`. The error is that of the first path:
-/// the others are asked only because few engines lack it.
+/// Asks until an adapter knows the answer, which is left in `body`. The error is that of the first path, since the
+/// others are asked only because few engines lack it, unless the place falls silent.
 pub(super) async fn recognise(
     client: &Client,
     endpoint: &Endpoint,
@@ -38,6 +38,7 @@ pub(super) async fn recognise(
                     None => unknown(Exposition::new(&text)),
                 }
             }
+            Err(trouble) if trouble.is_silence() => return Err(trouble),
             Err(trouble) if trouble.is_final() => return Err(first.unwrap_or(trouble)),
             Err(trouble) => trouble,
         };

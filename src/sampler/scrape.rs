@@ -59,8 +59,10 @@ pub(super) async fn get(
 ) -> Result<(), Trouble> {
     body.clear();
     let request = client.get(endpoint.url(path)).headers(endpoint.key().headers().clone());
+    let mut begun = false;
     let read = async {
         let mut response = request.send().await.map_err(|error| Trouble::of_request(&error))?;
+        begun = true;
         if !response.status().is_success() {
             // Its status says enough when the rest does not come.
             let _ = tokio::time::timeout(limit / 4, receive(&mut response, MAX_ERROR_BODY, body)).await;
@@ -73,7 +75,8 @@ pub(super) async fn get(
         unpack(&response, body)?;
         if is_page(&response, body) { Err(Trouble::Html) } else { Ok(()) }
     };
-    let done = tokio::time::timeout(limit, read).await.unwrap_or(Err(Trouble::Timeout(limit)));
+    let done = tokio::time::timeout(limit, read).await;
+    let done = done.unwrap_or_else(|_| Err(if begun { Trouble::Timeout(limit) } else { Trouble::Silent(limit) }));
     if done.is_err() {
         // It may have grown far beyond what a good answer needs.
         *body = Vec::new();

@@ -30,7 +30,10 @@ pub(super) enum Trouble {
     /// No TLS.
     #[error(transparent)]
     Tls(TlsTrouble),
-    /// Connected, but no complete answer in time.
+    /// Connected, but nothing came in time: the kernel takes connections for a process that is stopped, too.
+    #[error("does not answer within {} s: it is saturated, stuck or stopped", .0.as_secs_f64())]
+    Silent(Duration),
+    /// An answer began, but was not complete in time.
     #[error("no complete answer within {:.1} s: the engine is saturated or stuck", .0.as_secs_f64())]
     Timeout(Duration),
     /// HTTP 401 or 403.
@@ -107,21 +110,36 @@ const fn advice(status: u16) -> &'static str {
     }
 }
 
+/// An answer that is not complete in time is called saturation while the last good one is no older than this, ms.
+const LATE_MS: u64 = 30_000;
+/// The same of one that did not even begin. llama.cpp answers between two batches only, up to 4 s late in a burst of
+/// prompts; a stopped engine is to be called so within 10 s.
+const SILENT_MS: u64 = 6_000;
+
 impl Trouble {
-    /// The state to show. An engine that was read a moment ago and is late now is not down.
-    pub(super) fn state(&self, read_lately: bool) -> SourceState {
+    /// The state to show. An engine that was read a moment ago (`read_ago` ms; `None`: never) and is late now is
+    /// not down.
+    pub(super) fn state(&self, read_ago: Option<u64>) -> SourceState {
         let words = self.to_string().into();
+        let within = |most: u64| read_ago.is_some_and(|ago| ago <= most);
         match self {
             Self::Unauthorized { .. } => SourceState::Unauthorized(words),
-            Self::Timeout(_) if read_lately => SourceState::Degraded(words),
-            Self::Timeout(_) => SourceState::Stalled(words),
+            Self::Timeout(_) if within(LATE_MS) => SourceState::Degraded(words),
+            Self::Silent(_) if within(SILENT_MS) => SourceState::Degraded(words),
+            Self::Timeout(_) | Self::Silent(_) => SourceState::Stalled(words),
             _ => SourceState::Failed(words),
         }
     }
 
     /// Whether the engine may be there in a moment.
     pub(super) const fn may_pass_soon(&self) -> bool {
-        matches!(self, Self::Refused | Self::NoConnection | Self::Timeout(_) | Self::Status { .. } | Self::Loading)
+        self.is_silence() || matches!(self, Self::Status { .. } | Self::Loading)
+    }
+
+    /// Whether nothing of an answer came, or not all of it in time: then it must not be said that the place answers,
+    /// whatever it answered before.
+    pub(super) const fn is_silence(&self) -> bool {
+        matches!(self, Self::Refused | Self::NoConnection | Self::Silent(_) | Self::Timeout(_))
     }
 
     /// Whether another path of the same place would say no more.
@@ -204,12 +222,24 @@ mod tests {
     fn of_a_place_that_speaks_http_the_words_say_that_it_answers() {
         let status = |status| Trouble::Status { status, excerpt: String::new() };
         for answers in [Trouble::NotFound, Trouble::Html, Trouble::Unknown("x".to_owned()), status(404), status(501)] {
-            assert!(!answers.is_final() && answers.state(false).answers(), "{answers}");
+            assert!(!answers.is_final() && answers.state(None).answers(), "{answers}");
         }
         let unauthorized = Trouble::Unauthorized { status: 401, key: KeyFrom::default() };
         let silent = [Trouble::Refused, Trouble::NoConnection, Trouble::Loading, Trouble::NoHttp, Trouble::NoAnswer];
-        for trouble in silent.into_iter().chain([unauthorized, Trouble::Timeout(Duration::from_secs(1))]) {
-            assert!(!trouble.state(false).answers(), "{trouble}");
+        for trouble in silent.into_iter().chain([unauthorized, Trouble::Timeout(LIMIT), Trouble::Silent(LIMIT)]) {
+            assert!(!trouble.state(None).answers() && !trouble.state(Some(0)).answers(), "{trouble}");
         }
+    }
+
+    const LIMIT: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn what_is_late_is_degraded_first_and_stalled_then() {
+        let stalled = |trouble: Trouble| {
+            [Some(0), Some(6_000), Some(6_001), Some(30_000), Some(30_001), None].map(|ago| trouble.state(ago).is_down())
+        };
+        assert_eq!(stalled(Trouble::Silent(LIMIT)), [false, false, true, true, true, true]);
+        assert_eq!(stalled(Trouble::Timeout(LIMIT)), [false, false, false, false, true, true]);
+        assert!(Trouble::Silent(LIMIT).to_string().starts_with("does not answer within 2 s"));
     }
 }

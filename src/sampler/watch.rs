@@ -39,8 +39,6 @@ fn ticks_to_wait(failures: u32, period: Duration) -> u32 {
     1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX).min(5).min(most.max(1))
 }
 
-/// An answer that is late is called saturation while the last good one is no older than this, ms.
-const LATELY_MS: u64 = 30_000;
 /// Tries for the extras after each start of the engine.
 const EXTRA_TRIES: u8 = 3;
 
@@ -298,8 +296,7 @@ impl Watch {
     }
 
     fn fail(&mut self, trouble: &Trouble) {
-        let lately = self.last_good.is_some_and(|good| self.batch.at.since(good) <= LATELY_MS);
-        let state = trouble.state(lately);
+        let state = trouble.state(self.last_good.map(|good| self.batch.at.since(good)));
         // Late answers are asked for at the usual pace: each one already takes longer than a period.
         self.failures = if state.is_down() { self.failures.saturating_add(1) } else { self.failures };
         self.told_ok = false;
