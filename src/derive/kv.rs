@@ -8,6 +8,7 @@
 //! | held A | usage · T; static slots: R · T ÷ slots | exact (blocks and slots are whole) |
 //! | live L | counted; else A − R · (B − 1)/2 | exact; estimate: a last block is half empty on average |
 //! | live L, B not known | R · (mean prompt + ½ mean output), at most A | estimate |
+//! | live L, short requests | the same, where blocks leave more than 10 % of A open and it is within its bound | estimate |
 //! | tail waste | (A − L) ÷ A, not below 0 | as L |
 //! | its bound | R · (B − 1) ÷ A | certain: a last block holds at least one token |
 //! | cached C, free F | counted; one of them also as T − A − reserved − the other | exact |
@@ -84,6 +85,8 @@ pub struct Kv {
     pub live_tokens: Reading,
     /// How `live_tokens`, and with them the tail, were come by.
     pub live_tokens_is: Basis,
+    /// Whether they were estimated from the lengths of requests rather than from whole blocks.
+    pub live_by_length: bool,
     /// Empty places in held blocks or slots, tokens.
     pub tail_tokens: Reading,
     /// Share of the held places that is empty, %.
@@ -230,7 +233,8 @@ impl Levels {
     /// Everything that follows from levels alone, and the mean length of a running request.
     fn split(&self, mean_length: Reading) -> Kv {
         let (pool, held) = (self.pool_tokens, self.held());
-        let (live_tokens, live_tokens_is) = self.live(held, mean_length);
+        let by_length = self.by_length(held, mean_length);
+        let (live_tokens, live_tokens_is) = self.live(held, by_length);
         let (tail_tokens, most_empty) = self.tail(held, live_tokens, live_tokens_is);
         let on_top = self.reserved.value().unwrap_or(0.0);
         let not_held = both(pool, held, |pool, held| (pool - held - on_top).max(0.0));
@@ -249,6 +253,7 @@ impl Levels {
             held_tokens: held,
             live_tokens,
             live_tokens_is,
+            live_by_length: live_tokens_is == Basis::Estimate && by_length.is_some() && self.live.value().is_none(),
             tail_tokens,
             tail_waste_pct: share(tail_tokens, held),
             tail_waste_max_pct: share(most_empty, held),
@@ -298,7 +303,20 @@ impl Levels {
         }
     }
 
-    fn live(&self, held: Reading, mean_length: Reading) -> (Reading, Basis) {
+    /// What the lengths of requests say is live, where they say more than whole blocks do: where the size of a block
+    /// is not known, or where last blocks leave so much open that lengths, which are off by up to 10 % on the H200
+    /// capture, are the better guide. Lengths that contradict what is certain (requests share blocks, or those that
+    /// run are not like those that finished) are none.
+    fn by_length(&self, held: Reading, mean_length: Reading) -> Option<Reading> {
+        const LENGTHS_ARE_OFF_BY: f64 = 0.1;
+        let sum = both(self.running, mean_length, |running, mean| running * mean);
+        let Some(most) = self.most_empty().value() else { return Some(both(sum, held, f64::min)) };
+        let (held, sum) = (held.value()?, sum.value()?);
+        let open = most / 2.0 > held * LENGTHS_ARE_OFF_BY;
+        (open && (held - most..=held).contains(&sum)).then_some(Reading::Value(sum))
+    }
+
+    fn live(&self, held: Reading, by_length: Option<Reading>) -> (Reading, Basis) {
         if let Some(live) = self.live.value() {
             // More than is held: requests share blocks, and how much of those is live is not known.
             return match held {
@@ -309,11 +327,10 @@ impl Levels {
         match (held, self.most_empty()) {
             (Reading::Value(held), _) if held <= 0.0 => (Reading::Value(0.0), Basis::Exact),
             (Reading::Value(held), Reading::Value(most)) if most <= 0.0 => (Reading::new(held), Basis::Exact),
-            (_, Reading::Missing(_)) => {
-                let sum = both(self.running, mean_length, |running, mean| running * mean);
-                (both(sum, held, f64::min), Basis::Estimate)
+            (_, most) => {
+                let by_blocks = || both(held, most, |held, most| (held - most / 2.0).max(0.0));
+                (by_length.unwrap_or_else(by_blocks), Basis::Estimate)
             }
-            (_, most) => (both(held, most, |held, most| (held - most / 2.0).max(0.0)), Basis::Estimate),
         }
     }
 
@@ -325,7 +342,8 @@ impl Levels {
             return (empty, empty);
         }
         let most = self.most_empty();
-        (both(most, held, |most, held| (most / 2.0).min(held)), most)
+        let empty = both(held, live, |held, live| held - live);
+        (both(most, empty, |_, empty| empty), most)
     }
 
     fn sharing(&self, held: Reading, mean_length: Reading) -> (Reading, Basis) {

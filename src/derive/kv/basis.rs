@@ -101,14 +101,13 @@ impl Kv {
     pub fn estimates(&self) -> impl Iterator<Item = Figure> {
         let live = self.live_tokens.value().is_some() && self.live_tokens_is == Basis::Estimate;
         let shared = self.sharing_is == Basis::Exact && self.sharing_x.value().is_some_and(|x| x > 1.0);
-        let by_block = self.tail_tokens.value().is_some();
         let cached = self.idle_tokens.value().is_some() && self.cached_tokens.value().is_none();
         let recompute = self.recomputed_per_s.value().is_some() && self.recomputed_is == Basis::Estimate;
         let sharing = self.sharing_x.value().is_some_and(|x| x > 1.0) && self.sharing_is == Basis::Estimate;
         let all = [
             (live && shared, Figure::LiveShared),
-            (live && !shared && by_block, Figure::Live),
-            (live && !shared && !by_block, Figure::LiveByLength),
+            (live && !shared && !self.live_by_length, Figure::Live),
+            (live && !shared && self.live_by_length, Figure::LiveByLength),
             (cached, Figure::Cached),
             (recompute, Figure::Recompute),
             (sharing, Figure::Sharing),

@@ -61,6 +61,25 @@ fn the_bound_holds_the_worst_case() {
     near(kv.tail_waste_max_pct, 46.875, 0.001);
 }
 
+/// The same requests where their lengths are known: 17 in, 1 out. Blocks say nothing of how full the second is.
+#[test]
+fn lengths_of_short_requests_say_more_than_whole_blocks() {
+    let kv = split(levels(128.0 / 500.0, 800_000.0, 64.0), 17.5.into());
+    near(kv.live_tokens, 64.0 * 17.5, 0.01);
+    assert_eq!((kv.live_tokens_is, kv.live_by_length), (Basis::Estimate, true));
+    near(kv.tail_tokens, 64.0 * 14.5, 0.01);
+    near(kv.tail_waste_pct, 100.0 * 14.5 / 32.0, 0.01);
+    assert!(kv.estimates().any(|figure| figure == Figure::LiveByLength));
+    // 15 tokens cannot hold two blocks, and 40 do not fit: they are not like those that run.
+    for contradicts in [15.0, 40.0] {
+        let kv = split(levels(128.0 / 500.0, 800_000.0, 64.0), contradicts.into());
+        near(kv.live_tokens, 64.0 * 24.5, 0.01);
+        assert!(!kv.live_by_length && kv.estimates().any(|figure| figure == Figure::Live));
+    }
+    // Of long requests the last block is little: 1500 tokens are within 0.5 % by blocks.
+    assert!(!split(levels(6016.0 / 500.0, 800_000.0, 64.0), 1490.0.into()).live_by_length);
+}
+
 #[test]
 fn an_idle_pool_is_exact_and_has_no_share_of_nothing() {
     let kv = split(levels(0.0, 800_000.0, 0.0), UNKNOWN);
