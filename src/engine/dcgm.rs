@@ -3,7 +3,11 @@
 //! Not an engine, but read the same way: text in, values out. Names are those of DCGM's fields, old and
 //! new, as dcgm-exporter 4.5 to 4.8 and DCGM's header of July 2026 have them; the exporter prints whatever
 //! its list of counters names. Of the list that it comes with, SM activity and occupancy are commented out.
-//! Invariants: rows of a part of a GPU (MIG) are never taken for the whole; a value that cannot be is left out.
+//! A GPU in MIG mode comes as its instances: what is of the board is told once for each and is one value here, memory
+//! and SM activity are each instance's own. Memory is added up; the activity of the whole is that of the instances,
+//! weighted by their slices of seven (four on an A30). DRAM activity is not told of the whole: how much of the
+//! bandwidth an instance has does not follow from its profile alone.
+//! Invariants: a part of a GPU is never taken for the whole; a value that cannot be is left out.
 
 use super::promtext::{Exposition, Sample};
 use crate::model::Metric;
@@ -21,6 +25,8 @@ pub struct Row {
     pub name: String,
     /// Values in the metrics' units, one for each metric.
     pub values: Vec<(Metric, f64)>,
+    /// Profiles of the instances that it is split into (MIG), `3g.40gb`.
+    pub instances: Vec<String>,
 }
 
 /// Name, metric, factor to the metric's unit, and the greatest value that can be.
@@ -80,34 +86,117 @@ pub fn is_activity(metric: Metric) -> bool {
     ACTIVITY.iter().any(|(_, of, ..)| *of == metric)
 }
 
-/// Every GPU of the body, in the order in which they come. A GPU that is split (MIG) has no activity of its
-/// own there, only that of its parts, which are left out.
+/// A GPU while its lines come in.
+#[derive(Default)]
+struct Gathered {
+    row: Row,
+    /// Parts of the memory, MiB.
+    memory: [Option<f64>; 3],
+    instances: Vec<MigInstance>,
+}
+
+/// An instance of a GPU in MIG mode.
+#[derive(Default)]
+struct MigInstance {
+    id: String,
+    profile: String,
+    /// Of its own SMs, 0 to 1.
+    sm: Option<f64>,
+    tensor: Option<f64>,
+    /// Memory that is taken there, MiB.
+    used: Option<f64>,
+}
+
+/// Every GPU of the body, in the order in which they come.
 pub fn rows(body: Exposition<'_>) -> Vec<Row> {
-    let mut rows: Vec<(Row, [Option<f64>; 3])> = Vec::new();
+    let mut rows: Vec<Gathered> = Vec::new();
     for sample in body.samples().filter(|sample| sample.name.starts_with("DCGM_FI_")) {
         let uuid = first_label(&sample, &["UUID", "uuid", "gpu_uuid"]);
-        if uuid.is_empty() || !first_label(&sample, &["GPU_I_ID"]).is_empty() {
+        if uuid.is_empty() {
             continue;
         }
-        let place = rows.iter().position(|(row, _)| row.uuid == uuid).unwrap_or_else(|| {
-            rows.push((Row { uuid, ..Row::default() }, [None; 3]));
+        let place = rows.iter().position(|gpu| gpu.row.uuid == uuid).unwrap_or_else(|| {
+            rows.push(Gathered { row: Row { uuid, ..Row::default() }, ..Gathered::default() });
             rows.len() - 1
         });
-        let (row, memory) = &mut rows[place];
+        rows[place].take(&sample);
+    }
+    rows.into_iter().map(Gathered::whole).collect()
+}
+
+impl Gathered {
+    fn take(&mut self, sample: &Sample<'_>) {
+        let row = &mut self.row;
         for (text, labels) in
             [(&mut row.bus, ["pci_bus_id", "pci_bus_id"]), (&mut row.name, ["modelName", "model_name"])]
         {
             if text.is_empty() {
-                *text = first_label(&sample, &labels);
+                *text = first_label(sample, &labels);
             }
         }
         row.index = row.index.or_else(|| sample.label("gpu").parse().ok());
-        if let Some(part) = MEMORY.iter().position(|name| *name == sample.name) {
-            memory[part] = Some(sample.value).filter(|mib| (0.0..ANY).contains(mib));
+        let instance = first_label(sample, &["GPU_I_ID"]);
+        if !instance.is_empty() {
+            return self.take_instance(instance, sample);
         }
-        add(row, &sample);
+        if let Some(part) = MEMORY.iter().position(|name| *name == sample.name) {
+            self.memory[part] = mebibytes(sample);
+        }
+        add(row, sample);
     }
-    rows.into_iter().map(|(row, memory)| with_memory(row, memory)).collect()
+
+    fn take_instance(&mut self, id: String, sample: &Sample<'_>) {
+        let place = self.instances.iter().position(|known| known.id == id).unwrap_or_else(|| {
+            let profile = sample.label("GPU_I_PROFILE").into_owned();
+            self.instances.push(MigInstance { id, profile, ..MigInstance::default() });
+            self.instances.len() - 1
+        });
+        let instance = &mut self.instances[place];
+        let share = Some(sample.value).filter(|share| (0.0..=SHARE).contains(share)).map(|share| share.min(1.0));
+        match ACTIVITY.iter().find(|(name, ..)| *name == sample.name).map(|(_, metric, ..)| *metric) {
+            Some(Metric::SmActive) => instance.sm = share,
+            Some(Metric::TensorActive) => instance.tensor = share,
+            Some(_) => {}
+            None if MEMORY[0] == sample.name => instance.used = mebibytes(sample),
+            None if MEMORY.contains(&&*sample.name) || sample.name.ends_with("_UTIL") => {}
+            // What is of the board is the same in each line.
+            None => add(&mut self.row, sample),
+        }
+    }
+
+    fn whole(self) -> Row {
+        let mut row = with_memory(self.row, self.memory);
+        let slices = if row.name.contains("A30") { 4.0 } else { 7.0 };
+        let weighted = |of: fn(&MigInstance) -> Option<f64>| {
+            self.instances.iter().map(|instance| Some(of(instance)? * instance.slices()? / slices)).sum::<Option<f64>>()
+        };
+        let parts = [
+            (Metric::SmActive, weighted(|instance| instance.sm).map(|share| share * 100.0)),
+            (Metric::TensorActive, weighted(|instance| instance.tensor).map(|share| share * 100.0)),
+            (
+                Metric::GpuMemUsed,
+                self.instances.iter().map(|instance| instance.used).sum::<Option<f64>>().map(|n| n * MIB),
+            ),
+        ];
+        for (metric, value) in parts.into_iter().filter(|_| !self.instances.is_empty()) {
+            if let Some(value) = value.filter(|_| row.values.iter().all(|(known, _)| *known != metric)) {
+                row.values.push((metric, value));
+            }
+        }
+        row.instances = self.instances.into_iter().map(|instance| instance.profile).collect();
+        row
+    }
+}
+
+impl MigInstance {
+    /// Of the GPU's compute slices: the number before the `g` of its profile.
+    fn slices(&self) -> Option<f64> {
+        self.profile.split_once('g')?.0.parse().ok()
+    }
+}
+
+fn mebibytes(sample: &Sample<'_>) -> Option<f64> {
+    Some(sample.value).filter(|mib| (0.0..ANY).contains(mib))
 }
 
 fn first_label(sample: &Sample<'_>, names: &[&str]) -> String {
@@ -191,7 +280,9 @@ DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-bbbb",GPU_I_PROFILE="1g.10gb",GPU_I_ID=
             assert!(value(&rows[0], metric).is_some_and(|v| (v - expected).abs() < 1e-6), "{metric:?}: {rows:?}");
         }
         assert_eq!(value(&rows[0], Metric::SmOccupancy), None, "commented out in the list");
-        assert_eq!(value(&rows[1], Metric::SmActive), None, "half of a GPU is not the GPU");
+        assert_eq!(rows[1].instances, ["1g.10gb"]);
+        let part = value(&rows[1], Metric::SmActive).unwrap();
+        assert!((part - 50.0 / 7.0).abs() < 1e-9, "a seventh of a GPU is not the GPU: {part}");
     }
 
     #[test]
@@ -210,5 +301,23 @@ DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-bbbb",GPU_I_PROFILE="1g.10gb",GPU_I_ID=
         assert_eq!(rows(Exposition::new(body)), [Row { uuid: "a".into(), ..Row::default() }]);
         assert!(!detect(Exposition::new("vllm:num_requests_running 1\n")));
         assert!(is_activity(Metric::SmActive) && !is_activity(Metric::Power));
+    }
+
+    #[test]
+    fn instances_make_one_gpu_with_the_board_s_figures_once() {
+        let line = |name: &str, profile: &str, id: u8, value: &str| {
+            format!(
+                "{name}{{UUID=\"a\",modelName=\"NVIDIA A30\",GPU_I_PROFILE=\"{profile}\",GPU_I_ID=\"{id}\"}} {value}\n"
+            )
+        };
+        let half = line("DCGM_FI_PROF_SM_ACTIVE", "2g.12gb", 1, "0.5");
+        let quarter = line("DCGM_FI_PROF_SM_ACTIVE", "1g.6gb", 3, "1.004");
+        let power = ["2g.12gb", "1g.6gb"].map(|profile| line("DCGM_FI_DEV_POWER_USAGE", profile, 1, "99")).concat();
+        let found = rows(Exposition::new(&format!("{half}{quarter}{power}")));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].values, [(Metric::Power, 99.0), (Metric::SmActive, 50.0)], "2/4 · 0.5 + 1/4");
+        let unknown = half.replace("2g.12gb", "odd");
+        let found = rows(Exposition::new(&format!("{unknown}{quarter}{power}")));
+        assert_eq!(found[0].values, [(Metric::Power, 99.0)], "a part of unknown size");
     }
 }

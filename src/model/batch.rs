@@ -141,6 +141,8 @@ pub enum FactKey {
     Name,
     /// GPU: where SM and DRAM activity come from: `gpm`, `dcgm` or `time` (not available).
     ActivitySource,
+    /// GPU: instances that it is split into (MIG), `3g.40gb, 2g.20gb`; its activity is theirs, weighted by their slices.
+    Instances,
     /// GPU: how often `dcgm` has new values, e.g. `30 s`; empty while that is not known.
     ActivityPeriod,
     /// GPU: where `dram_peak_bytes_per_s` comes from.
@@ -159,6 +161,8 @@ pub enum FactKey {
     Url,
     /// Engine: adapter id, e.g. `vllm`.
     Kind,
+    /// Engine: what stands before it and hands its metrics on, e.g. `Ray`.
+    Behind,
     /// Engine: version it reports.
     Version,
     /// Engine: model it serves.

@@ -191,6 +191,9 @@ impl Exporter<'_> {
                 batch.fact(subject, FactKey::ActivitySource, "dcgm");
                 batch.fact(subject, FactKey::ActivityPeriod, &source);
             }
+            if !row.instances.is_empty() {
+                batch.fact(subject, FactKey::Instances, &row.instances.join(", "));
+            }
             self.told.insert(gpu, source);
         }
         active
