@@ -191,7 +191,10 @@ fn answers_without_end_are_ended() {
 fn a_server_that_is_stopped_does_not_answer() {
     let stopped = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let state = Session::named(&stopped.local_addr().unwrap().to_string(), HASTY).outcome("its state");
-    assert!(matches!(&state, SourceState::Stalled(why) if why.starts_with("does not answer within 0.15 s")), "{state:?}");
+    assert!(
+        matches!(&state, SourceState::Stalled(why) if why.starts_with("does not answer within 0.15 s")),
+        "{state:?}"
+    );
     // And one that answered a moment ago, if only that it has no metrics, answers no longer.
     let without_metrics = Server::start(|path, stream| {
         if path == "/metrics" {

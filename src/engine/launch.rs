@@ -132,6 +132,12 @@ const PROGRAMS: &[(Name, &[&str], Family, Role)] = &[
     (Program("mlc_llm"), &["serve"], Mlc, Server),
 ];
 
+/// Whether a command line of llama.cpp's server names no model: then it starts a server for each that is asked for.
+pub fn is_router(words: &[String]) -> bool {
+    const MODEL: &[&str] = &["-m", "--model", "-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-dr", "--docker-repo"];
+    option(words, MODEL).is_none()
+}
+
 /// The words of a `/proc/PID/cmdline`. A process that has set its own title leaves one word of it.
 pub fn words(cmdline: &[u8]) -> Vec<String> {
     let words = cmdline.split(|&b| b == 0).filter(|word| !word.is_empty());

@@ -12,10 +12,14 @@
 //!   throughput gauges are averages since anybody's last scrape: not used.
 //! - Nothing in the answers tells whether slots share the context: see `layout.rs`. Where that is not certain
 //!   the size of the pool is missing.
+//! - Docker's model runner gathers the metrics of its servers, with `backend`, `mode` and `model` as labels: they are
+//!   added up. While it runs none, its answer is one comment.
 //! - `/slots` wakes a server that sleeps (`--sleep-idle-seconds`), so it is not asked while nothing runs and
 //!   nothing was computed since the last time. Builds before August 2026 are kept awake by `/metrics` too.
 
+mod counts;
 mod layout;
+pub mod router;
 mod slots;
 
 use serde::Deserialize;
@@ -23,6 +27,7 @@ use serde::Deserialize;
 use super::table::{Found, Scalar, Table};
 use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Reading, Sample, Subject, Why};
+use counts::Counts;
 use layout::{Layout, Layouts};
 use slots::{Slot, context};
 
@@ -96,8 +101,8 @@ static TABLE: Table = Table {
     ],
     histograms: &[],
     same: &[],
-    ranks: &[],
-    model: &[],
+    ranks: &["model"],
+    model: &["model"],
     expected: &[
         Metric::RequestsRunning,
         Metric::RequestsWaiting,
@@ -140,7 +145,7 @@ impl Adapter for LlamaCpp {
 
     fn detect(&self, path: &str, answer: &str) -> bool {
         match path {
-            METRICS => super::holds(answer, TABLE.prefixes),
+            METRICS => super::holds(answer, TABLE.prefixes) || counts::nothing_loaded(answer),
             SLOTS => slots::read(answer).is_some(),
             PROPS => props(answer.as_bytes()).is_some_and(|props| props.total_slots.is_some()),
             _ => false,
@@ -155,6 +160,7 @@ impl Adapter for LlamaCpp {
         let subject = Subject::Engine(engine);
         let found = Found::read(&TABLE, answers.body(METRICS), |_| {});
         let counts = answers.get(METRICS).and_then(Counts::read);
+        models(&found, answers.get(METRICS).is_some_and(counts::nothing_loaded), subject, batch);
         let slots = answers.get(SLOTS).and_then(slots::read);
         if let Some(slots) = &slots {
             note(slots, counts.as_ref(), &mut memory.llama);
@@ -193,41 +199,18 @@ impl Adapter for LlamaCpp {
     }
 }
 
-/// What `/metrics` counts and no table can put together.
-struct Counts {
-    prompt: f64,
-    cached: Option<f64>,
-    generated: f64,
-    busy: f64,
-    decoded: Option<f64>,
-    /// Tokens in the cache as builds before 2025 counted them, those kept for reuse included.
-    kv_tokens: Option<f64>,
-}
-
-impl Counts {
-    fn read(body: &str) -> Option<Self> {
-        let mut values = [None; 7];
-        for sample in super::promtext::Exposition::new(body).samples() {
-            let place = match sample.name.strip_prefix("llamacpp:") {
-                Some("prompt_tokens_total") => 0,
-                Some("prompt_tokens_cached_total") => 1,
-                Some("tokens_predicted_total") => 2,
-                Some("requests_processing") => 3,
-                Some("requests_deferred") => 4,
-                Some("n_decode_total") => 5,
-                Some("kv_cache_tokens") => 6,
-                _ => continue,
-            };
-            values[place] = Some(sample.value).filter(|value| value.is_finite());
+/// Adds how many models there are, of servers that have several, each with a label.
+fn models(found: &Found<'_>, none: bool, subject: Subject, batch: &mut Batch) {
+    if none {
+        for metric in [Metric::RequestsRunning, Metric::RequestsWaiting, Metric::ModelsLoaded] {
+            batch.push(subject, metric, 0.0);
         }
-        let [prompt, cached, generated, running, waiting, decoded, kv_tokens] = values;
-        let busy = running? + waiting.unwrap_or(0.0);
-        Some(Self { prompt: prompt?, cached, generated: generated?, busy, decoded, kv_tokens })
-    }
-
-    /// Whether nothing runs, waits or was computed since `/slots` was last read.
-    fn rests_since(&self, known: &Known) -> bool {
-        self.busy <= 0.0 && self.decoded.is_some() && self.decoded == known.computed
+        let known = [Metric::RequestsRunning, Metric::RequestsWaiting];
+        for &metric in TABLE.expected.iter().filter(|metric| !known.contains(metric)) {
+            batch.push(subject, metric, Reading::Missing(Why::NotYet));
+        }
+    } else if !found.models().is_empty() {
+        batch.push(subject, Metric::ModelsLoaded, found.models().len() as f64);
     }
 }
 

@@ -13,6 +13,7 @@ pub mod llamacpp;
 pub mod lmdeploy;
 pub mod lorax;
 pub mod model_config;
+pub mod nim;
 pub mod ollama;
 pub mod openai;
 pub mod options;
@@ -183,6 +184,8 @@ pub const ADAPTERS: &[&dyn Adapter] = &[
     &ollama::Ollama,
     &lmdeploy::Lmdeploy,
     &dynamo::Dynamo,
+    &nim::Nim,
+    &llamacpp::router::LlamaRouter,
 ];
 
 /// The adapter that knows this answer to `path`.

@@ -8,9 +8,19 @@
 
 use std::borrow::Cow;
 
-/// The text of a body; bytes that are not UTF-8 become U+FFFD, in their own line only.
+/// The text of a body; bytes that are not UTF-8 become U+FFFD, in their own line only. A body that is one JSON
+/// string is what the string says: builds of llama.cpp of November 2025 sent their metrics so (llama.cpp#17384), and
+/// no exposition begins with a quote.
 pub fn decode(body: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body))
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let quoted = is_json_string(body).then(|| serde_json::from_slice(body).ok()).flatten();
+    quoted.map_or_else(|| String::from_utf8_lossy(body), Cow::Owned)
+}
+
+/// Whether a body looks like one JSON string, which has no lines.
+pub fn is_json_string(body: &[u8]) -> bool {
+    let body = body.trim_ascii();
+    body.len() > 1 && body.starts_with(b"\"") && body.ends_with(b"\"")
 }
 
 /// A body in the text format.
@@ -291,6 +301,14 @@ mod tests {
     }
 
     type Case = (&'static str, &'static str, f64, &'static [(&'static str, &'static str)]);
+
+    #[test]
+    fn a_body_that_is_one_json_string_is_what_it_says() {
+        assert_eq!(decode(br#" "a 1\nb{x=\"y\"} 2\n" "#), "a 1\nb{x=\"y\"} 2\n");
+        for other in ["\"", "\"a 1", "\"a\" 1\nb \"c\"", "a \"1\"", ""] {
+            assert_eq!(decode(other.as_bytes()), other);
+        }
+    }
 
     #[test]
     fn every_shape_of_a_line_that_the_formats_allow() {

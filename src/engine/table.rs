@@ -286,10 +286,11 @@ impl<'a> Found<'a> {
             let value = label.value();
             // The order of labels means nothing.
             found.key = found.key.wrapping_add(spread(fingerprint(&value, fingerprint(&name, 0))));
+            if self.table.model.contains(&&*name) && !value.is_empty() {
+                place(&mut self.models, value.clone());
+            }
             if self.table.ranks.contains(&&*name) {
-                rank = if rank.is_empty() { value } else { format!("{rank}/{value}").into() };
-            } else if self.table.model.contains(&&*name) && !value.is_empty() {
-                place(&mut self.models, value);
+                rank = joined(rank, value);
             }
         }
         found.rank = place(&mut self.ranks, rank);
@@ -411,6 +412,17 @@ fn place<'a>(names: &mut Vec<Cow<'a, str>>, name: Cow<'a, str>) -> usize {
         }
         names.len() - 1
     })
+}
+
+/// The replica that a line is about, as [`Found::parts`] names it.
+pub fn replica<'a>(table: &Table, sample: &Sample<'a>) -> Cow<'a, str> {
+    let of_rank = sample.labels().filter(|label| table.ranks.contains(&&*label.name()));
+    of_rank.map(|label| label.value()).fold(Cow::Borrowed(""), joined)
+}
+
+/// One name of two.
+fn joined<'a>(rank: Cow<'a, str>, value: Cow<'a, str>) -> Cow<'a, str> {
+    if rank.is_empty() { value } else { format!("{rank}/{value}").into() }
 }
 
 /// Adds a reading unless the metric is there already.

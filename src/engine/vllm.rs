@@ -13,13 +13,15 @@
 //! - Failed requests are at least those that the engine counts (rejected, or ended by an error), and at least
 //!   those that the API server answered with 5xx. A rejection is among the latter (503); an error inside a stream,
 //!   which began with 200, is not. Which is why the greater one counts. 4xx are mistakes of clients.
+//! - Behind Ray Serve the metrics of all replicas of a node come through Ray's agent, as `ray_vllm_` for `vllm:` and
+//!   with labels of Ray added (`ReplicaId`, `WorkerId` …): replicas are added up as ranks are.
 //! - NIXL's transfers are histograms; their sums and counts are read. Post time is a part of transfer time.
 //! - `kv_offload_total_bytes` and `_time` repeat, in newer versions, what `kv_offload_load_*` and `_store_*` say.
 
 use std::collections::BTreeMap;
 
 use super::promtext::Sample;
-use super::table::{ASKED, Found, Histogram, Scalar, Table, greater, number};
+use super::table::{ASKED, Found, Histogram, Scalar, Table, greater, number, replica};
 use super::{Adapter, AdapterSpec, Answers, Memory, Setting};
 use crate::model::{Batch, FactKey, Metric, Reading, Subject, Why};
 
@@ -28,6 +30,7 @@ use crate::model::{Batch, FactKey, Metric, Reading, Subject, Why};
 pub struct Vllm;
 
 const METRICS: &str = "/metrics";
+const RAY: &str = "ray_vllm_";
 const MODELS: &str = "/v1/models";
 const VERSION: &str = "/version";
 
@@ -58,11 +61,11 @@ static SPEC: AdapterSpec = AdapterSpec {
         (Metric::LoraRunning, "start it with --enable-lora"),
         (Metric::LoraWaiting, "the list it gives has been seen naming another adapter than those that waited"),
     ],
-    help: "GET /metrics; names of vLLM 0.8 to 0.32",
+    help: "GET /metrics; names of vLLM 0.8 to 0.32, also behind Ray (ray_vllm_*)",
 };
 
 static TABLE: Table = Table {
-    prefixes: &["vllm:"],
+    prefixes: &["vllm:", RAY],
     scalars: &[
         Scalar::of("num_requests_running", Metric::RequestsRunning),
         Scalar::of("num_requests_waiting", Metric::RequestsWaiting),
@@ -120,7 +123,7 @@ static TABLE: Table = Table {
         Histogram::of("request_params_max_tokens", Metric::MaxTokensParam),
     ],
     same: &["pid"],
-    ranks: &["engine"],
+    ranks: &["engine", "ReplicaId"],
     model: &["model_name"],
     expected: ASKED,
     absent: Why::Unsupported,
@@ -139,8 +142,8 @@ impl Adapter for Vllm {
         let subject = Subject::Engine(engine);
         let (mut pools, mut adapters, mut answered) = (Pools::default(), Adapters::default(), None);
         let found = Found::read(&TABLE, answers.body(METRICS), |sample| match &*sample.name {
-            "vllm:cache_config_info" => pools.take(sample),
-            "vllm:lora_requests_info" => adapters.take(sample),
+            "vllm:cache_config_info" | "ray_vllm_cache_config_info" => pools.take(sample),
+            "vllm:lora_requests_info" | "ray_vllm_lora_requests_info" => adapters.take(sample),
             "http_requests_total" => answered = greater(answered, Some(0.0)).map(|n| n + server_error(sample)),
             _ => {}
         });
@@ -148,6 +151,9 @@ impl Adapter for Vllm {
         adapters.emit(subject, batch);
         if let Some(failed) = greater(found.value(Metric::RequestsFailed), answered) {
             batch.push(subject, Metric::RequestsFailed, failed);
+        }
+        if answers.get(METRICS).is_some_and(|answer| super::holds(answer, &[RAY])) {
+            batch.fact(subject, FactKey::Behind, "Ray");
         }
         batch.fact(subject, FactKey::KvLayout, "paged");
         let bad_lines = found.bad_lines();
@@ -189,7 +195,7 @@ impl Pools {
         let block_size = number(sample, "block_size");
         let from_blocks = || Some((number(sample, "num_gpu_blocks")? - 1.0) * block_size?);
         let tokens = number(sample, "kv_cache_size_tokens").or_else(from_blocks);
-        let pool = self.0.entry(sample.label("engine").into_owned()).or_default();
+        let pool = self.0.entry(replica(&TABLE, sample).into_owned()).or_default();
         pool.tokens = greater(pool.tokens, tokens);
         pool.block_size = greater(pool.block_size, block_size);
     }

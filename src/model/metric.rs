@@ -341,6 +341,8 @@ metrics! {
     ExpertBalancePasses = "expert_balance_passes", Engine, Counter, Count;
     /// Time in which the scheduler had nothing to do, all replicas together.
     SchedulerIdleTime = "scheduler_idle_s", Engine, Counter, Seconds;
+    /// Models that the engine can load, loaded ones included.
+    ModelsKnown = "models_known", Engine, Gauge, Count;
 
     // Host.
     /// Busy share of all CPUs.

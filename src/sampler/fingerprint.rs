@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::scrape::{self, Trouble};
 use super::watch::unknown;
-use crate::engine::promtext::Exposition;
 use crate::engine::{self, Adapter, promtext};
 use crate::net::endpoint::Endpoint;
 use reqwest::Client;
@@ -35,7 +34,7 @@ pub(super) async fn recognise(
                 let text = promtext::decode(body);
                 match engine::detect(path, &text) {
                     Some(adapter) => return settle(client, endpoint, limit, body, Recognised { adapter, path }).await,
-                    None => unknown(Exposition::new(&text)),
+                    None => unknown(&text),
                 }
             }
             Err(trouble) if trouble.is_silence() => return Err(trouble),

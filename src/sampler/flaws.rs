@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::engine::promtext::{Exposition, Sample};
+use crate::engine::promtext::{self, Exposition, Sample};
 use crate::model::{Batch, Reading, Sample as Value, Unit, Why};
 
 /// The lines of an answer that are complete, and whether one was not. The text format ends every line;
@@ -15,7 +15,7 @@ use crate::model::{Batch, Reading, Sample as Value, Unit, Why};
 pub(super) fn whole_lines(body: &[u8]) -> (&[u8], bool) {
     let end = body.iter().rposition(|&b| b == b'\n').map_or(0, |last| last + 1);
     let (lines, rest) = body.split_at(end);
-    let json = matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
+    let json = matches!(body.trim_ascii_start().first(), Some(b'{' | b'[')) || promtext::is_json_string(body);
     let rest = rest.trim_ascii_start();
     if json || rest.is_empty() || rest.starts_with(b"#") { (body, false) } else { (lines, true) }
 }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn half_a_line_is_left_out() {
-        let cases: [(&str, &str, bool); 8] = [
+        let cases: [(&str, &str, bool); 9] = [
             ("a 1\nb 23\n", "a 1\nb 23\n", false),
             ("a 1\nb 2", "a 1\n", true),
             ("a 1\nb 23\n# EOF", "a 1\nb 23\n# EOF", false),
@@ -130,6 +130,7 @@ mod tests {
             ("", "", false),
             ("{\"a\":\n1}", "{\"a\":\n1}", false),
             (" [1]", " [1]", false),
+            ("\"a 1\\n\"", "\"a 1\\n\"", false),
         ];
         for (body, lines, cut) in cases {
             assert_eq!(whole_lines(body.as_bytes()), (lines.as_bytes(), cut), "{body:?}");

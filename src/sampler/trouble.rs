@@ -96,6 +96,9 @@ pub(super) enum Trouble {
     /// What came was no HTTP.
     #[error("what answers is no HTTP: is this an engine's port, and does it want https?")]
     NoHttp,
+    /// An exposition without a single sample.
+    #[error("answers, but exposes nothing yet: it may have no model loaded, or has served nothing since it started")]
+    Empty,
     /// Metrics, but of nothing known. The text lists some names.
     #[error("answers, but is no engine warptop knows: {0}")]
     Unknown(String),
@@ -144,7 +147,10 @@ impl Trouble {
 
     /// Whether another path of the same place would say no more.
     pub(super) const fn is_final(&self) -> bool {
-        !matches!(self, Self::NotFound | Self::Html | Self::Unknown(_) | Self::Status { status: 400..=499 | 501, .. })
+        !matches!(
+            self,
+            Self::NotFound | Self::Html | Self::Empty | Self::Unknown(_) | Self::Status { status: 400..=499 | 501, .. }
+        )
     }
 
     /// Names what went wrong before a complete head of an answer was there.
@@ -221,7 +227,14 @@ mod tests {
     #[test]
     fn of_a_place_that_speaks_http_the_words_say_that_it_answers() {
         let status = |status| Trouble::Status { status, excerpt: String::new() };
-        for answers in [Trouble::NotFound, Trouble::Html, Trouble::Unknown("x".to_owned()), status(404), status(501)] {
+        for answers in [
+            Trouble::NotFound,
+            Trouble::Html,
+            Trouble::Empty,
+            Trouble::Unknown("x".to_owned()),
+            status(404),
+            status(501),
+        ] {
             assert!(!answers.is_final() && answers.state(None).answers(), "{answers}");
         }
         let unauthorized = Trouble::Unauthorized { status: 401, key: KeyFrom::default() };
@@ -236,7 +249,8 @@ mod tests {
     #[test]
     fn what_is_late_is_degraded_first_and_stalled_then() {
         let stalled = |trouble: Trouble| {
-            [Some(0), Some(6_000), Some(6_001), Some(30_000), Some(30_001), None].map(|ago| trouble.state(ago).is_down())
+            [Some(0), Some(6_000), Some(6_001), Some(30_000), Some(30_001), None]
+                .map(|ago| trouble.state(ago).is_down())
         };
         assert_eq!(stalled(Trouble::Silent(LIMIT)), [false, false, true, true, true, true]);
         assert_eq!(stalled(Trouble::Timeout(LIMIT)), [false, false, false, false, true, true]);

@@ -120,7 +120,10 @@ impl Watch {
     fn name(&mut self) {
         let subject = self.subject();
         let place = self.endpoint.place();
-        let name = self.engine.map_or_else(|| place.clone(), |e| format!("{} {place}", e.adapter.spec().name));
+        let mut told = self.batch.facts.iter().chain(&self.known);
+        let behind = told.find(|fact| fact.key == FactKey::Behind).map(|fact| format!(" behind {}", fact.text));
+        let of = |engine: Recognised| format!("{}{} {place}", engine.adapter.spec().name, behind.unwrap_or_default());
+        let name = self.engine.map_or_else(|| place.clone(), of);
         self.batch.fact(subject, FactKey::Url, self.endpoint.shown());
         self.batch.fact(subject, FactKey::Name, &name);
     }
@@ -340,10 +343,14 @@ impl Watch {
 }
 
 /// Says what a body holds that no adapter knows.
-pub(super) fn unknown(body: Exposition<'_>) -> Trouble {
+pub(super) fn unknown(text: &str) -> Trouble {
     const COMMON: [&str; 5] = ["python_", "process_", "http_", "go_", "promhttp_"];
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty()).peekable();
+    if lines.peek().is_some() && lines.all(|line| line.starts_with('#')) {
+        return Trouble::Empty;
+    }
     let mut names: Vec<String> = Vec::new();
-    for sample in body.samples() {
+    for sample in Exposition::new(text).samples() {
         if names.len() == 2 {
             break;
         }
@@ -374,10 +381,11 @@ mod tests {
 
     #[test]
     fn an_unknown_body_is_described() {
-        let words = |body| unknown(Exposition::new(body)).to_string();
+        let words = |body| unknown(body).to_string();
         let other = words("go_goroutines 8\nprometheus_build_info{a=\"b\"} 1\nprometheus_ready 1\nnet_conntrack 2\n");
         assert!(other.ends_with("it exposes prometheus_build_info, prometheus_ready …"), "{other}");
         assert!(words("hello").ends_with("no metric of an engine in its answer"));
+        assert!(words("# HELP a b\n# TYPE a gauge\n\n").starts_with("answers, but exposes nothing yet"));
         assert!(words("python_info 1").ends_with("no metric of an engine in its answer"));
     }
 }

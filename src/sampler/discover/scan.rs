@@ -118,16 +118,23 @@ impl Processes {
         processes
     }
 
-    /// Marks what runs under Ollama as its part: it starts other programs (a llama-server among them) as
-    /// its runners.
+    /// Marks what runs under Ollama as its part, since it starts other programs (a llama-server among them) as its
+    /// runners; and the servers that a llama.cpp router starts for its models, since to ask one wakes its model or
+    /// keeps it awake (llama.cpp#23096).
     fn mark_parts(&mut self) {
-        let is_ollama = |seen: &Seen| seen.launch.is_some_and(|launch| launch.family == Family::Ollama);
+        let starts = |seen: &Seen| match seen.launch {
+            Some(Launch { family: Family::Ollama, .. }) => Some(Family::Ollama),
+            Some(Launch { family: Family::LlamaCpp, role: Role::Server, .. }) if launch::is_router(&seen.words) => {
+                Some(Family::LlamaCpp)
+            }
+            _ => None,
+        };
         let servers = self.engines().into_iter().filter(|(_, launch)| launch.role == Role::Server);
-        let runners: Vec<Pid> =
-            servers.map(|(pid, _)| pid).filter(|&pid| self.ancestors(pid).any(|(_, seen)| is_ollama(seen))).collect();
-        for pid in runners {
+        let of = |(pid, _)| Some((pid, self.ancestors(pid).find_map(|(_, seen)| starts(seen))?));
+        let parts: Vec<(Pid, Family)> = servers.filter_map(of).collect();
+        for (pid, family) in parts {
             if let Some(seen) = self.0.get_mut(&pid) {
-                seen.launch = Some(Launch { family: Family::Ollama, role: Role::Part, options: Family::Ollama });
+                seen.launch = Some(Launch { family, role: Role::Part, options: family });
             }
         }
     }
@@ -300,6 +307,20 @@ mod tests {
             !scanner.is_settled(77, 1)
         });
         assert_eq!(read.count(), 3 + 10, "the first rounds, then one in twelve");
+    }
+
+    #[test]
+    fn servers_that_a_llama_cpp_router_started_are_its_parts_and_are_not_asked() {
+        let processes = Processes::for_test(&[
+            "1 0 systemd",
+            "10 1 llama-server --models-preset p.ini --sleep-idle-seconds 10 --port 8080",
+            "11 10 llama-server --model /m/big.gguf --port 40001",
+            "20 1 llama-server -m /m/alone.gguf --port 8081",
+            "30 1 llama-server -hf org/m --port 8082",
+        ]);
+        let servers = processes.engines().into_iter().filter(|(_, launch)| launch.role == Role::Server);
+        assert_eq!(servers.map(|(pid, _)| pid).collect::<Vec<_>>(), [10, 20, 30]);
+        assert_eq!(relatives(&processes, 10), [10, 11]);
     }
 
     #[test]
