@@ -20,7 +20,8 @@ use warptop::load::buckets::bucket;
 use warptop::load::level::{Knee, Latency, Load, Quantile, Slice, State};
 use warptop::model::metric::Domain;
 use warptop::model::{
-    Batch, HistogramSample, Kind, ManualClock, Metric, ProcessSample, Reading, SourceId, Subject, Time,
+    Batch, CpuLimits, HistogramSample, Kind, ManualClock, Metric, ProcessSample, ProcessState, Reading, SourceId,
+    Subject, ThreadSample, Time,
 };
 use warptop::probe::board::{Board, Sweep};
 use warptop::runtime::{Inputs, Program, Session};
@@ -235,6 +236,10 @@ impl Machine {
     /// A process on all GPUs, with texts of its own.
     fn processes(at: Time, gpus: u8, rows: u32) -> Batch {
         let mut batch = Batch::new(SourceId::Process, at, 3500);
+        let thread = |tid| {
+            let total = Reading::Value(at.0 as f64);
+            ThreadSample { tid, name: "VLLM::EngineCor".into(), cpu_ms: total, wait_ms: total }
+        };
         let row = |pid| ProcessSample {
             pid,
             start: 1,
@@ -245,6 +250,12 @@ impl Machine {
             rss: 1e9.into(),
             majflt: 0.0.into(),
             page_table: 1e6.into(),
+            state: Some(ProcessState::Running),
+            shares: (0..gpus).map(|gpu| (gpu, Reading::Value(50.0))).collect(),
+            threads: (0..4).map(thread).collect(),
+            limits: CpuLimits { allowed: 8.0.into(), list: "0-7".into(), quota: 4.0.into() }.into(),
+            throttled_ms: (at.0 as f64).into(),
+            other: false,
         };
         batch.processes = Some((0..rows).map(row).collect());
         batch

@@ -188,7 +188,8 @@ mod tests {
         let none = Reading::Missing(Why::NotPermitted);
         let gpus = gpus.iter().map(|&gpu| (gpu, Reading::Value(1e9))).collect();
         let (user, command) = ("".into(), "".into());
-        ProcessSample { pid, start: 0, user, command, gpus, cpu_ms: none, rss: none, majflt: none, page_table: none }
+        let (cpu_ms, rss, majflt, page_table) = (none, none, none, none);
+        ProcessSample { pid, user, command, gpus, cpu_ms, rss, majflt, page_table, ..ProcessSample::default() }
     }
 
     /// A minute in which the engine's pids are these, and every GPU (0 to 3) takes 500 W. The counter is read

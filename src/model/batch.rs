@@ -10,7 +10,8 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Mark, Metric, Reading, Subject, Time};
+use super::process::is_zero;
+use super::{GpuProcess, Mark, Metric, ProcessSample, Reading, Subject, Time};
 
 /// Where a batch comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -207,49 +208,6 @@ pub struct Fact {
     /// The text, cleaned for the screen.
     #[serde(rename = "v")]
     pub text: Arc<str>,
-}
-
-/// Device memory held by a process on one GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GpuProcess {
-    /// NVML index of the GPU.
-    pub gpu: u8,
-    /// Process id in the namespace of the driver (the host's).
-    pub pid: u32,
-    /// Bytes of device memory.
-    pub mem: Reading,
-}
-
-/// One process as read, totals still totals.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProcessSample {
-    /// Process id.
-    pub pid: u32,
-    /// Start time in clock ticks since boot: tells a recycled pid.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub start: u64,
-    /// Owner, cleaned; empty when it cannot be read.
-    #[serde(default)]
-    pub user: Arc<str>,
-    /// Command line, cleaned; empty when it cannot be read.
-    #[serde(default)]
-    pub command: Arc<str>,
-    /// Device memory on each GPU it uses.
-    #[serde(default)]
-    pub gpus: Vec<(u8, Reading)>,
-    /// CPU time used so far, ms.
-    pub cpu_ms: Reading,
-    /// Resident memory, bytes.
-    pub rss: Reading,
-    /// Major faults so far.
-    pub majflt: Reading,
-    /// Memory held by its page tables, bytes.
-    pub page_table: Reading,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
-const fn is_zero(n: &u64) -> bool {
-    *n == 0
 }
 
 /// Everything a source read in one go.
@@ -521,7 +479,7 @@ mod tests {
             sum: Some(1.5),
             sets: u64::MAX - 1,
         });
-        batch.gpu_processes = Some(vec![GpuProcess { gpu: 0, pid: 7, mem: Reading::Value(1e9) }]);
+        batch.gpu_processes = Some(vec![GpuProcess { gpu: 0, pid: 7, mem: Reading::Value(1e9), share: 30.0.into() }]);
         for edge in [Edge::Start(60_000), Edge::End("done".into())] {
             batch.marks.push(Mark { subject: Subject::Gpu(0), probe: "hbm".into(), run: "r1".into(), edge });
         }

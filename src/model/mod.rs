@@ -10,11 +10,13 @@ pub mod clock;
 pub mod gpu_specs;
 pub mod mark;
 pub mod metric;
+pub mod process;
 pub mod reading;
 pub mod text;
 
-pub use batch::{Batch, Fact, FactKey, GpuProcess, HistogramSample, ProcessSample, Sample, SourceId, SourceState};
+pub use batch::{Batch, Fact, FactKey, HistogramSample, Sample, SourceId, SourceState};
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use mark::{Edge, Mark};
 pub use metric::{Domain, Kind, Metric, Unit};
+pub use process::{CpuLimits, GpuProcess, ProcessSample, ProcessState, ThreadSample};
 pub use reading::{Reading, Subject, Why};

@@ -236,6 +236,7 @@ mod tests {
                 rss: none,
                 majflt: none,
                 page_table: none,
+                ..ProcessSample::default()
             };
             batch.processes = Some(on.iter().map(row).collect());
             store.push(&batch);

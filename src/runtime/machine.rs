@@ -234,7 +234,12 @@ mod tests {
             let mut batch = Batch::new(SourceId::Nvml, at, 3_500);
             batch.fact(Subject::Gpu(0), FactKey::Name, "NVIDIA H200");
             batch.fact(Subject::Gpu(0), FactKey::Uuid, "GPU-1");
-            batch.gpu_processes = Some(vec![GpuProcess { gpu: 0, pid: 42, mem: Reading::Value(1e9) }]);
+            batch.gpu_processes = Some(vec![GpuProcess {
+                gpu: 0,
+                pid: 42,
+                mem: Reading::Value(1e9),
+                share: Reading::Missing(Why::NotYet),
+            }]);
             batch.state = Some(state.clone());
             for &(metric, reading) in values {
                 batch.push(Subject::Gpu(0), metric, reading);

@@ -1,11 +1,17 @@
 //! Single processes, once a second: those that hold device memory, and serving engines.
 //!
-//! Of the whole of `/proc` only command lines are looked at, and those seldom. Invariants: a process
-//! that cannot be read keeps its row, with the reason in place of its values; a process id that the
-//! driver gives is matched only where it must mean the same process here.
+//! Of the whole of `/proc` only command lines are looked at, and those seldom; all processes only while a server
+//! is short of CPU time. Invariants: a process that cannot be read keeps its row, with the reason in place of its
+//! values; a process id that the driver gives is matched only where it must mean the same process here.
+
+mod limits;
+mod others;
+mod stat;
+mod threads;
 
 use std::collections::{HashMap, HashSet};
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,14 +19,22 @@ use procfs::ProcError;
 use procfs::process::{FDTarget, Process, Stat, Status};
 
 use crate::engine::launch;
-use crate::model::{Batch, GpuProcess, ProcessSample, Reading, SourceId, SourceState, Why, text};
+use crate::model::{
+    Batch, FactKey, GpuProcess, Metric, ProcessSample, ProcessState, Reading, SourceId, SourceState, Subject, Time,
+    Why, text,
+};
+use crate::store::Data;
+
+use limits::Limits;
+use others::Others;
+use threads::Threads;
 
 use super::thread::{SECOND_VALID_MS, Ticker, start};
 use super::{Context, Sampler, host};
 
 pub(super) const SAMPLER: Sampler = Sampler {
     id: "process",
-    help: "CPU, memory, major faults and page tables of processes on a GPU and of serving engines, once a second from /proc",
+    help: "state, CPU, busiest threads, CPU limits, memory, major faults and page tables of processes on a GPU and of serving engines, once a second from /proc; while a server is short of CPU time also who else takes it",
     start: |context, _| start(context, SourceId::Process, "warptop-process", run),
 };
 
@@ -30,18 +44,56 @@ const MAX_ROWS: usize = 64;
 const SEARCH_EVERY: u64 = 10;
 /// Searches after which every command line is looked at again: a shell may have become an engine.
 const FORGET_EVERY: u64 = 6;
+/// From here on a server is short of CPU time: the machine's CPUs are this busy, or one of its threads waits for
+/// a CPU for this share of the time, %.
+const CPUS_BUSY_PCT: f64 = 70.0;
+const THREAD_WAITS_PCT: f64 = 10.0;
 
 fn run(context: &Context) {
     let mut table = Table::new();
     let mut ticker = Ticker::new(context, Duration::from_secs(1));
     while ticker.wait() {
         let (at, began) = (context.clock.now(), context.clock.micros());
-        let on_gpu = context.sink.store().read().gpu_processes().to_vec();
+        let known = Known::of(&context.sink.store().read(), at);
         let mut batch = Batch::new(SourceId::Process, at, SECOND_VALID_MS);
-        batch.processes = Some(table.read(&on_gpu));
+        batch.processes = Some(table.read(&known, began));
         batch.took_us = u32::try_from(context.clock.micros() - began).unwrap_or(u32::MAX);
         batch.state = Some(SourceState::Ok);
         context.sink.send(&batch);
+    }
+}
+
+/// What the other sources know that matters here.
+#[derive(Default)]
+struct Known {
+    on_gpu: Vec<GpuProcess>,
+    /// Processes that answer as an engine, and all that belong to one.
+    answer: Vec<u32>,
+    belong: Vec<u32>,
+    /// Whether a server waits for CPUs, or all of them are busy.
+    short_of_cpu: bool,
+}
+
+impl Known {
+    fn of(data: &Data, at: Time) -> Self {
+        let mut known = Self { on_gpu: data.gpu_processes().to_vec(), ..Self::default() };
+        for engine in data.engines() {
+            let pids = data.fact(Subject::Engine(engine), FactKey::Pids, at).unwrap_or_default();
+            let pids = pids.split(',').filter_map(|pid| pid.parse::<u32>().ok());
+            let first = known.belong.len();
+            known.belong.extend(pids);
+            known.answer.extend(known.belong.get(first));
+        }
+        let busy = data.latest(Subject::Host, Metric::CpuBusy, at).reading;
+        let mut threads = data
+            .processes(at)
+            .into_iter()
+            .flat_map(|table| &table.rows)
+            .filter(|row| !row.other)
+            .flat_map(|row| &row.threads);
+        known.short_of_cpu = busy.value().is_some_and(|pct| pct >= CPUS_BUSY_PCT)
+            || threads.any(|thread| thread.wait_pct.value().is_some_and(|pct| pct >= THREAD_WAITS_PCT));
+        known
     }
 }
 
@@ -56,6 +108,10 @@ struct Table {
     /// By pid and start time: whether a process holds a device file of the driver.
     device: HashMap<(u32, u64), bool>,
     users: Users,
+    threads: Threads,
+    limits: Limits,
+    others: Others,
+    look: fn() -> others::Look,
 }
 
 impl Table {
@@ -68,38 +124,75 @@ impl Table {
             judged: HashSet::new(),
             device: HashMap::new(),
             users: Users { list: sysinfo::Users::new_with_refreshed_list().ok(), names: HashMap::new() },
+            threads: Threads::default(),
+            limits: Limits::default(),
+            others: Others::default(),
+            look: others::look,
         }
     }
 
-    /// One row for each process on a GPU, then one for each engine that is on none.
-    fn read(&mut self, on_gpu: &[GpuProcess]) -> Vec<ProcessSample> {
+    /// One row for each process on a GPU, then one for each engine that is on none, then those that take the CPU
+    /// from them; `now` in µs.
+    fn read(&mut self, known: &Known, now: u64) -> Vec<ProcessSample> {
         if self.readings.is_multiple_of(SEARCH_EVERY) {
             self.search();
         }
         self.readings += 1;
+        self.limits.renew();
+        let mut rows = self.on_gpus(&known.on_gpu);
+        for pid in self.engines.iter().chain(&known.answer).copied().collect::<Vec<_>>() {
+            // An engine that has ended since the search is no row.
+            self.add(&mut rows, ProcessSample { pid, ..ProcessSample::default() });
+        }
+        let confined = rows.iter().any(|row| self.limits.is_confined(&row.limits));
+        for pid in self.others(&rows, known, now, known.short_of_cpu || confined) {
+            self.add(&mut rows, ProcessSample { pid, other: true, ..ProcessSample::default() });
+        }
+        rows
+    }
+
+    /// One row for each process that the driver lists.
+    fn on_gpus(&mut self, on_gpu: &[GpuProcess]) -> Vec<ProcessSample> {
         let mut rows: Vec<ProcessSample> = Vec::new();
         for process in on_gpu.iter().filter(|p| p.pid != self.own) {
-            let gpu = (process.gpu, process.mem);
-            match rows.iter().position(|row| row.pid == process.pid) {
-                Some(place) => rows[place].gpus.push(gpu),
-                None if rows.len() < MAX_ROWS => rows.push(unread(process.pid, vec![gpu])),
-                None => {}
+            let place = rows.iter().position(|row| row.pid == process.pid).unwrap_or_else(|| {
+                rows.push(ProcessSample { pid: process.pid, ..ProcessSample::default() });
+                rows.len() - 1
+            });
+            rows[place].gpus.push((process.gpu, process.mem));
+            if process.share != Reading::Missing(Why::NotYet) {
+                rows[place].shares.push((process.gpu, process.share));
             }
         }
+        rows.truncate(MAX_ROWS);
         for row in &mut rows {
             match self.fill(row, true) {
                 Ok(()) => {}
-                Err(reason) => *row = unread_because(row, reason),
-            }
-        }
-        for &pid in &self.engines.clone() {
-            let mut row = unread(pid, Vec::new());
-            // An engine that has ended since the search is no row.
-            if rows.len() < MAX_ROWS && rows.iter().all(|r| r.pid != pid) && self.fill(&mut row, false).is_ok() {
-                rows.push(row);
+                Err(reason) => unread_because(row, reason),
             }
         }
         rows
+    }
+
+    /// Adds the row of a process that is not there yet, if it can be read and there is room.
+    fn add(&mut self, rows: &mut Vec<ProcessSample>, mut row: ProcessSample) {
+        if rows.len() < MAX_ROWS && rows.iter().all(|r| r.pid != row.pid) && self.fill(&mut row, false).is_ok() {
+            rows.push(row);
+        }
+    }
+
+    /// Processes that take the CPU from those in `rows`, while there is a reason to look for them.
+    fn others(&mut self, rows: &[ProcessSample], known: &Known, now: u64, reason: bool) -> Vec<u32> {
+        let (own, engines) = (self.own, &mut self.engines);
+        let pass = |pid: u32| {
+            // An engine that began after the last search is no stranger.
+            let engine = pid != own && is_engine(pid);
+            if engine && !engines.contains(&pid) {
+                engines.push(pid);
+            }
+            engine || pid == own || known.belong.contains(&pid) || rows.iter().any(|row| row.pid == pid)
+        };
+        self.others.list(now, reason, self.look, pass).to_vec()
     }
 
     /// Reads the host's side of a row; `from_driver`: its pid is the driver's.
@@ -118,6 +211,12 @@ impl Table {
         row.rss = ((stat.rss * procfs::page_size()) as f64).into();
         row.majflt = (stat.majflt as f64).into();
         row.page_table = page_table(status.as_ref()).into();
+        row.state = Some(ProcessState::of(stat.state));
+        if !row.other {
+            let allowed = status.ok().and_then(|status| status.cpus_allowed_list);
+            (row.limits, row.throttled_ms) = self.limits.of(row.pid, row.start, allowed);
+            row.threads = self.threads.of(row.pid, row.start, row.cpu_ms.value().unwrap_or_default());
+        }
         Ok(())
     }
 
@@ -142,41 +241,30 @@ impl Table {
         }
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
-            if pid != self.own && self.judged.insert(pid) {
-                let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                if launch::recognise(&launch::words(&line)).is_some() {
-                    self.engines.push(pid);
-                }
+            if pid != self.own && self.judged.insert(pid) && is_engine(pid) {
+                self.engines.push(pid);
             }
         }
     }
 }
 
-/// A row of which nothing is known but its pid and its device memory.
-fn unread(pid: u32, gpus: Vec<(u8, Reading)>) -> ProcessSample {
-    let missing = Reading::Missing(Why::NotYet);
-    ProcessSample {
-        pid,
-        start: 0,
-        user: Arc::default(),
-        command: Arc::default(),
-        gpus,
-        cpu_ms: missing,
-        rss: missing,
-        majflt: missing,
-        page_table: missing,
-    }
+/// Whether the command line of a process is that of a serving engine.
+fn is_engine(pid: u32) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    launch::recognise(&launch::words(&line)).is_some()
 }
 
-fn unread_because(row: &ProcessSample, why: Why) -> ProcessSample {
+/// A short file of `/proc`, with one call to read it.
+fn short_file(path: &str) -> Option<String> {
+    let mut buffer = [0; 512];
+    let length = File::open(path).ok()?.read(&mut buffer).ok()?;
+    Some(String::from_utf8_lossy(buffer.get(..length)?).into_owned())
+}
+
+/// Puts the reason in place of a row's values.
+fn unread_because(row: &mut ProcessSample, why: Why) {
     let missing = Reading::Missing(why);
-    ProcessSample {
-        cpu_ms: missing,
-        rss: missing,
-        majflt: missing,
-        page_table: missing,
-        ..unread(row.pid, row.gpus.clone())
-    }
+    (row.cpu_ms, row.rss, row.majflt, row.page_table) = (missing, missing, missing, missing);
 }
 
 /// Why a file of a process could not be read.
@@ -208,7 +296,7 @@ fn page_table(status: Result<&Status, &Why>) -> Result<f64, Why> {
 fn command(process: &Process, stat: &Stat) -> Arc<str> {
     let line = process.open_relative("cmdline").ok().and_then(|mut file| {
         let mut bytes = Vec::new();
-        std::io::Read::read_to_end(&mut file, &mut bytes).ok()?;
+        file.read_to_end(&mut bytes).ok()?;
         Some(text::clean(&launch::words(&bytes).join(" ")))
     });
     line.filter(|line| !line.is_empty()).unwrap_or_else(|| text::clean(&stat.comm)).into()
@@ -243,54 +331,168 @@ impl Users {
 
 #[cfg(test)]
 mod tests {
+    use super::stat::Times;
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A process that does nothing, once it is past its exec.
-    fn sleeper() -> std::process::Child {
-        let child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-        let line = format!("/proc/{}/cmdline", child.id());
-        while !std::fs::read(&line).unwrap().starts_with(b"sleep\x00600") {
-            std::thread::yield_now();
+    use crate::model::ThreadSample;
+    use crate::store::{Retention, Store};
+
+    /// A process that does nothing, killed in the end.
+    struct Sleeper(std::process::Child);
+
+    impl Sleeper {
+        /// Starts one and waits until it is past its exec.
+        fn start() -> Self {
+            let child = Self(std::process::Command::new("sleep").arg("600").spawn().unwrap());
+            let line = format!("/proc/{}/cmdline", child.pid());
+            while !std::fs::read(&line).unwrap().starts_with(b"sleep\x00600") {
+                std::thread::yield_now();
+            }
+            child
         }
-        child
+
+        fn pid(&self) -> u32 {
+            self.0.id()
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            drop(self.0.kill());
+            drop(self.0.wait());
+        }
+    }
+
+    fn held(gpu: u8, pid: u32, bytes: f64) -> GpuProcess {
+        GpuProcess { gpu, pid, mem: Reading::Value(bytes), share: Reading::Missing(Why::NotYet) }
+    }
+
+    fn on_gpu(list: &[GpuProcess]) -> Known {
+        Known { on_gpu: list.to_vec(), ..Known::default() }
     }
 
     #[test]
     fn a_process_on_two_gpus_is_one_row_with_its_host_side() {
-        let mut child = sleeper();
+        let child = Sleeper::start();
+        let pid = child.pid();
         let mut table = Table::new();
         table.host_pids = true;
-        let on = |gpu, pid| GpuProcess { gpu, pid, mem: Reading::Value(1e9) };
-        let rows = table.read(&[on(0, child.id()), on(1, child.id()), on(1, std::process::id())]);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let row = rows.iter().find(|row| row.pid == child.id()).unwrap();
+        let on = |gpu, pid| held(gpu, pid, 1e9);
+        let half = GpuProcess { share: 50.0.into(), ..on(1, pid) };
+        let rows = table.read(&on_gpu(&[on(0, pid), half, on(1, std::process::id())]), 0);
+        let row = rows.iter().find(|row| row.pid == pid).unwrap();
         assert_eq!((row.gpus.len(), &*row.command), (2, "sleep 600"));
         assert!(row.rss.value().unwrap() > 0.0 && row.page_table.value().unwrap() > 0.0 && row.start > 0, "{row:?}");
         assert!(row.cpu_ms.value().is_some() && row.majflt.value().is_some() && !row.user.is_empty(), "{row:?}");
         assert!(rows.iter().all(|row| row.pid != std::process::id()), "warptop leaves itself out");
+        assert_eq!(row.shares, [(1, Reading::Value(50.0))], "only where the driver was asked");
+        assert_eq!((row.threads.len(), row.threads[0].tid, &*row.threads[0].name), (1, pid, "sleep"));
+        assert!(row.limits.allowed.value().unwrap() >= 1.0 && !row.other, "{row:?}");
     }
 
     #[test]
     fn a_pid_of_another_namespace_keeps_its_row() {
         let mut table = Table::new();
-        let gone = GpuProcess { gpu: 3, pid: u32::MAX - 7, mem: Reading::Value(5.0) };
-        let mut here = sleeper();
-        let same_number = GpuProcess { gpu: 3, pid: here.id(), mem: Reading::Value(6.0) };
+        let gone = held(3, u32::MAX - 7, 5.0);
+        let here = Sleeper::start();
+        let same_number = held(3, here.pid(), 6.0);
         table.host_pids = false;
-        let rows = table.read(&[gone, same_number]);
-        here.kill().unwrap();
-        here.wait().unwrap();
+        let rows = table.read(&on_gpu(&[gone, same_number]), 0);
         assert_eq!(rows[0].gpus, [(3, Reading::Value(5.0))]);
         assert!(rows[0].cpu_ms.why().is_some());
         assert_eq!(rows[1].rss, Reading::Missing(Why::NotPermitted), "holds no device, so it is another process");
         assert_eq!(&*rows[1].command, "");
     }
 
+    /// Reads the row of a process until it is in this state.
+    fn until_state(table: &mut Table, pid: u32, state: ProcessState) {
+        while table.read(&on_gpu(&[held(0, pid, 1.0)]), 0)[0].state != Some(state) {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_or_has_ended_says_so() {
+        use rustix::process::{Pid, Signal, kill_process};
+        let mut child = Sleeper::start();
+        let (pid, id) = (child.pid(), Pid::from_child(&child.0));
+        let mut table = Table::new();
+        table.host_pids = true;
+        until_state(&mut table, pid, ProcessState::Sleeping);
+        kill_process(id, Signal::STOP).unwrap();
+        until_state(&mut table, pid, ProcessState::Stopped);
+        kill_process(id, Signal::CONT).unwrap();
+        until_state(&mut table, pid, ProcessState::Sleeping);
+        kill_process(id, Signal::KILL).unwrap();
+        until_state(&mut table, pid, ProcessState::Zombie);
+        child.0.wait().unwrap();
+        assert_eq!(table.read(&on_gpu(&[held(0, pid, 1.0)]), 0)[0].state, None, "gone");
+    }
+
+    /// Whom [`two_more_seconds`] sees, and how often it was asked.
+    static SEEN: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
+
+    /// A machine with one process, which has taken two more seconds at each look.
+    fn two_more_seconds() -> others::Look {
+        let looks = u64::from(SEEN[1].fetch_add(1, Ordering::Relaxed));
+        let times = Times { cpu: 2 * looks * procfs::ticks_per_second(), start: 1 };
+        others::Look { times: HashMap::from([(SEEN[0].load(Ordering::Relaxed), times)]), cost_us: 0 }
+    }
+
+    #[test]
+    fn who_takes_the_cpu_has_a_row_only_while_a_server_is_short_of_it() {
+        const SECOND: u64 = 1_000_000;
+        let child = Sleeper::start();
+        let pid = child.pid();
+        SEEN[0].store(pid, Ordering::Relaxed);
+        let mut table = Table { look: two_more_seconds, ..Table::new() };
+        let mut row = |short_of_cpu, belong: &[u32], at| {
+            let known = Known { short_of_cpu, belong: belong.to_vec(), ..Known::default() };
+            table.read(&known, at).into_iter().find(|row| row.pid == pid)
+        };
+        assert!(row(false, &[], 0).is_none() && row(true, &[], SECOND).is_none());
+        let listed = row(true, &[], 3 * SECOND).unwrap();
+        assert!(listed.other && &*listed.command == "sleep 600" && listed.cpu_ms.value().is_some(), "{listed:?}");
+        assert!(listed.threads.is_empty(), "{listed:?}");
+        assert!(row(true, &[pid], 8 * SECOND).is_none(), "it belongs to an engine");
+        assert!(row(true, &[], 13 * SECOND).is_some());
+        assert!(row(false, &[], 30 * SECOND).is_none());
+        assert_eq!(SEEN[1].load(Ordering::Relaxed), 4, "looks");
+    }
+
+    #[test]
+    fn a_server_is_short_of_cpu_when_its_threads_wait_or_all_cpus_are_busy() {
+        let store = Store::new(Retention::HOUR);
+        let at = Time(10_000);
+        let short = || Known::of(&store.read(), at).short_of_cpu;
+        let table = |at: u64, wait_ms: f64, other| {
+            let mut batch = Batch::new(SourceId::Process, Time(at), SECOND_VALID_MS);
+            let thread = ThreadSample { tid: 7, name: "t".into(), cpu_ms: 0.0.into(), wait_ms: wait_ms.into() };
+            batch.processes =
+                Some(vec![ProcessSample { pid: 7, other, threads: vec![thread], ..ProcessSample::default() }]);
+            store.push(&batch);
+        };
+        table(7_000, 0.0, false);
+        table(8_000, 90.0, false);
+        assert!(!short(), "9 %");
+        table(9_000, 190.0, false);
+        assert!(short(), "10 %");
+        table(9_500, 190.0, false);
+        assert!(!short());
+        let mut batch = Batch::new(SourceId::Host, at, SECOND_VALID_MS);
+        batch.push(Subject::Host, Metric::CpuBusy, 70.0);
+        batch.fact(Subject::Engine(0), FactKey::Url, "http://here");
+        batch.fact(Subject::Engine(0), FactKey::Pids, "12,40");
+        store.push(&batch);
+        assert!(short());
+        let known = Known::of(&store.read(), at);
+        assert_eq!((known.answer, known.belong), (vec![12], vec![12, 40]));
+    }
+
     #[test]
     fn rows_are_bounded() {
-        let many: Vec<_> =
-            (0..500).map(|i| GpuProcess { gpu: 0, pid: u32::MAX - i, mem: Reading::Value(1.0) }).collect();
-        assert_eq!(Table::new().read(&many).len(), MAX_ROWS);
+        let many: Vec<_> = (0..500).map(|i| held(0, u32::MAX - i, 1.0)).collect();
+        assert_eq!(Table::new().read(&on_gpu(&many), 0).len(), MAX_ROWS);
     }
 }

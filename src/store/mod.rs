@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use histogram::{HistogramSeries, HistogramWindow, Interval, MOST_PARTS, Parts};
-pub use processes::{ProcessRow, ProcessTable};
+pub use processes::{ProcessRow, ProcessTable, ThreadRow};
 pub use runs::Run;
 pub use series::{Bin, Pushed, Series, Timed};
 pub use sources::Source;

@@ -222,6 +222,7 @@ mod tests {
             rss: none,
             majflt: none,
             page_table: none,
+            ..ProcessSample::default()
         }]);
         let (gpu, engine) = (Subject::Gpu, Subject::Engine(0));
         for (subject, run) in [(gpu(0), "a"), (gpu(1), "b"), (gpu(2), "c"), (gpu(3), "c"), (engine, "sweep")] {

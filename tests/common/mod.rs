@@ -182,6 +182,7 @@ fn process_reading(seconds: u64, at: Time) -> Batch {
         rss: (gib * 1e8).into(),
         majflt: (seconds as f64 * 2.0).into(),
         page_table: 6e6.into(),
+        ..ProcessSample::default()
     };
     batch.processes = Some(vec![
         process(1696, "serve", "VLLM::EngineCore", 38.17, 640.0),
@@ -328,7 +329,8 @@ fn values(values: &[f64]) -> Store {
                 }
             }
             if source == SourceId::Nvml {
-                batch.gpu_processes = Some(vec![GpuProcess { gpu: 0, pid: 1, mem: Reading::new(value) }]);
+                batch.gpu_processes =
+                    Some(vec![GpuProcess { gpu: 0, pid: 1, mem: Reading::new(value), share: Reading::new(value) }]);
             }
             store.push(&batch);
         }
@@ -344,6 +346,7 @@ fn values(values: &[f64]) -> Store {
             rss: reading,
             majflt: reading,
             page_table: reading,
+            ..ProcessSample::default()
         }]);
         store.push(&batch);
     }

@@ -247,7 +247,7 @@ impl Gpu {
             UsedGpuMemory::Used(bytes) if bytes != u64::MAX => Reading::Value(bytes as f64),
             UsedGpuMemory::Used(_) | UsedGpuMemory::Unavailable => Reading::Missing(Why::Unsupported),
         };
-        GpuProcess { gpu: self.index, pid: info.pid, mem }
+        GpuProcess { gpu: self.index, pid: info.pid, mem, share: Reading::Missing(Why::NotYet) }
     }
 
     /// Errors, limits, energy (a counter, so exact at any rate, that takes 4 ms to read); and what was

@@ -347,6 +347,7 @@ mod tests {
             rss: (rss * GIB).into(),
             majflt: majflt.into(),
             page_table: 4e6.into(),
+            ..ProcessSample::default()
         }
     }
 

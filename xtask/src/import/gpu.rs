@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde::Deserialize;
-use warptop::model::{Batch, GpuProcess, Metric, Reading, SourceId, Subject, Time};
+use warptop::model::{Batch, GpuProcess, Metric, Reading, SourceId, Subject, Time, Why};
 
 use super::{Captured, rows};
 
@@ -79,10 +79,16 @@ fn fast(row: &Row) -> Option<Batch> {
 fn slow(row: &Row) -> Option<Batch> {
     let mut batch = Batch::new(SourceId::Nvml, Time(row.unix_ms), SLOW_VALID_MS);
     take(row, SLOW, &mut batch);
-    batch.gpu_processes = row
-        .procs
-        .as_ref()
-        .map(|list| list.iter().map(|&(pid, bytes)| GpuProcess { gpu: GPU, pid, mem: Reading::new(bytes) }).collect());
+    batch.gpu_processes = row.procs.as_ref().map(|list| {
+        list.iter()
+            .map(|&(pid, bytes)| GpuProcess {
+                gpu: GPU,
+                pid,
+                mem: Reading::new(bytes),
+                share: Reading::Missing(Why::NotYet),
+            })
+            .collect()
+    });
     (!batch.samples.is_empty() || batch.gpu_processes.is_some()).then_some(batch)
 }
 

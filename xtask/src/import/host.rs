@@ -93,7 +93,6 @@ fn sample(process: &Process, held: &[GpuProcess]) -> ProcessSample {
     let ticks = process.utime.zip(process.stime).map(|(user, system)| user + system);
     ProcessSample {
         pid: process.pid,
-        start: 0,
         user: "".into(),
         command: text::clean(&process.cmd).into(),
         gpus: held.iter().filter(|h| h.pid == process.pid).map(|h| (h.gpu, h.mem)).collect(),
@@ -101,6 +100,7 @@ fn sample(process: &Process, held: &[GpuProcess]) -> ProcessSample {
         rss: reading(process.VmRSS.as_deref().and_then(kilobytes)),
         majflt: reading(process.majflt),
         page_table: reading(process.VmPTE.as_deref().and_then(kilobytes)),
+        ..ProcessSample::default()
     }
 }
 

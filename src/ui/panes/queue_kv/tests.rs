@@ -85,7 +85,8 @@ fn with_energy(pids: &str, on_gpu: &[u32]) -> Store {
 fn process(pid: u32) -> ProcessSample {
     let none = Reading::Missing(Why::NotPermitted);
     let (user, command, gpus) = ("".into(), "".into(), vec![(0, Reading::Value(1e9))]);
-    ProcessSample { pid, start: 0, user, command, gpus, cpu_ms: none, rss: none, majflt: none, page_table: none }
+    let (cpu_ms, rss, majflt, page_table) = (none, none, none, none);
+    ProcessSample { pid, user, command, gpus, cpu_ms, rss, majflt, page_table, ..ProcessSample::default() }
 }
 
 fn holds(rows: &[String], row: &str) {
