@@ -17,7 +17,7 @@ use self::diagnosis::{EventRow, FindingRow, Signal, events, rows, signals};
 use crate::derive::ceiling::{self, Ceiling};
 use crate::derive::throttle::{self, REASONS, Throttled};
 use crate::diagnosis::{Slo, Timeline};
-use crate::model::{FactKey, GpuProcess, Metric, Reading, SourceId, Subject, Why};
+use crate::model::{FactKey, GpuProcess, Metric, ProcessState, Reading, SourceId, Subject, Why};
 use crate::store::{Data, ProcessRow, Window};
 use engine::{Engine, engine};
 use gaps::{Gaps, Missing};
@@ -150,6 +150,22 @@ struct Process {
     user: Option<String>,
     cpu_pct: Option<f64>,
     rss_bytes: Option<u64>,
+    /// What its main thread is doing.
+    state: Option<&'static str>,
+    busiest_thread: Option<BusiestThread>,
+    cpus_allowed: Option<u64>,
+    /// Share of time in which its kernels ran on this GPU.
+    gpu_share_pct: Option<f64>,
+    /// Neither an engine's nor on a GPU.
+    other: bool,
+}
+
+/// The thread that takes most CPU.
+#[derive(Clone, Debug, Serialize)]
+struct BusiestThread {
+    name: String,
+    cpu_pct: Option<f64>,
+    wait_pct: Option<f64>,
 }
 
 /// Reads the store at the end of `window`; the diagnosis is for the objectives of `slo`.
@@ -330,13 +346,49 @@ fn process(row: &ProcessRow, gpu: Option<u8>, mem: Reading, place: usize, gaps: 
         user: text("user", &row.user, gaps),
         cpu_pct: gaps.float("cpu_pct", row.cpu_pct),
         rss_bytes: gaps.whole("rss_bytes", row.rss),
+        state: state(row, gaps),
+        busiest_thread: busiest_thread(row, gaps),
+        cpus_allowed: gaps.whole("cpus_allowed", row.limits.allowed),
+        gpu_share_pct: gpu_share(row, gpu, gaps),
+        other: row.other,
     }
+}
+
+fn state(row: &ProcessRow, gaps: &mut Gaps) -> Option<&'static str> {
+    if row.state.is_none() {
+        // It is read with the CPU time, of which it is known why it is missing.
+        gaps.row("state", row.cpu_pct.why().unwrap_or(Why::NotYet), None);
+    }
+    row.state.map(ProcessState::word)
+}
+
+fn busiest_thread(row: &ProcessRow, gaps: &mut Gaps) -> Option<BusiestThread> {
+    let Some(thread) = row.threads.first() else {
+        let words = "threads are read of engines and of processes on a GPU";
+        gaps.row("busiest_thread", row.cpu_pct.why().unwrap_or(Why::NotYet), Some(words.to_owned()));
+        return None;
+    };
+    Some(BusiestThread {
+        name: thread.name.to_string(),
+        cpu_pct: gaps.float("busiest_thread.cpu_pct", thread.cpu_pct),
+        wait_pct: gaps.float("busiest_thread.wait_pct", thread.wait_pct),
+    })
+}
+
+fn gpu_share(row: &ProcessRow, gpu: Option<u8>, gaps: &mut Gaps) -> Option<f64> {
+    if let Some((_, share)) = row.shares.iter().find(|(of, _)| Some(*of) == gpu) {
+        return gaps.float("gpu_share_pct", *share);
+    }
+    let words = "asked for while several processes, or one of no engine, hold memory on the GPU";
+    gaps.row("gpu_share_pct", Why::NotYet, Some(words.to_owned()));
+    None
 }
 
 /// A process of which only the driver's list is known.
 fn nameless(held: &GpuProcess, place: usize, why: Why, gaps: &mut Gaps) -> Process {
     gaps.enter(format!("processes[{place}]."));
-    for key in ["name", "majflt_per_s", "page_table_bytes", "user", "cpu_pct", "rss_bytes"] {
+    let unread = ["name", "majflt_per_s", "page_table_bytes", "user", "cpu_pct", "rss_bytes"];
+    for key in unread.into_iter().chain(["state", "busiest_thread", "cpus_allowed"]) {
         gaps.row(key, why, None);
     }
     Process {
@@ -349,6 +401,11 @@ fn nameless(held: &GpuProcess, place: usize, why: Why, gaps: &mut Gaps) -> Proce
         user: None,
         cpu_pct: None,
         rss_bytes: None,
+        state: None,
+        busiest_thread: None,
+        cpus_allowed: None,
+        gpu_share_pct: gaps.float("gpu_share_pct", held.share),
+        other: false,
     }
 }
 
@@ -356,10 +413,48 @@ fn nameless(held: &GpuProcess, place: usize, why: Why, gaps: &mut Gaps) -> Proce
 mod tests {
     use super::*;
     use crate::model::ceiling::CeilingOrigin;
-    use crate::model::{Batch, Time};
+    use crate::model::{Batch, CpuLimits, ProcessSample, ThreadSample, Time};
     use crate::store::{Retention, Store};
 
     const AT: Time = Time(1_795_960_600_000);
+
+    #[test]
+    fn a_process_says_what_it_does_and_what_keeps_it_from_it() {
+        let store = Store::new(Retention::HOUR);
+        for (at, cpu_ms) in [(AT - 1_000, 0.0), (AT, 950.0)] {
+            let thread = |tid, name: &str, cpu_ms: f64| ThreadSample {
+                tid,
+                name: name.into(),
+                cpu_ms: cpu_ms.into(),
+                wait_ms: Reading::Missing(Why::Unsupported),
+            };
+            let limits = CpuLimits { allowed: 1.0.into(), ..CpuLimits::default() };
+            let mut batch = Batch::new(SourceId::Process, at, 3_500);
+            batch.processes = Some(vec![ProcessSample {
+                pid: 7,
+                gpus: vec![(0, 1e9.into()), (1, 1e9.into())],
+                shares: vec![(1, 40.0.into())],
+                state: Some(ProcessState::DiskSleep),
+                threads: vec![thread(7, "main", 0.0), thread(8, "EngineCore", cpu_ms)],
+                limits: limits.into(),
+                ..ProcessSample::default()
+            }]);
+            store.push(&batch);
+        }
+        let read = serde_json::to_value(snapshot(&store.read(), Mode::Live, Window::last(AT, 1_000), &Slo::default()))
+            .unwrap();
+        let process = &read["processes"][1];
+        let thread = serde_json::json!({"name": "EngineCore", "cpu_pct": 95.0, "wait_pct": null});
+        assert_eq!((&process["state"], &process["busiest_thread"]), (&"disk sleep".into(), &thread));
+        assert_eq!((&process["cpus_allowed"], &process["gpu_share_pct"]), (&1.into(), &40.0.into()));
+        assert_eq!(process["other"], false);
+        let why = |key: &str| {
+            let row = read["missing"].as_array()?.iter().find(|row| row["key"] == key)?;
+            Some(row["why"].clone())
+        };
+        assert_eq!(why("processes[1].busiest_thread.wait_pct"), Some("unsupported".into()));
+        assert_eq!(why("processes[0].gpu_share_pct"), Some("not_yet".into()));
+    }
 
     #[test]
     fn a_measured_ceiling_is_there_with_its_run_or_missing_with_a_reason() {
