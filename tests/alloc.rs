@@ -290,3 +290,17 @@ fn the_histories_stay_below_the_stated_bound() {
     assert!(most <= stated, "{most} bytes were held, {stated} are stated");
     assert!(most * 2 > stated, "{most} bytes were held: a bound of {stated} says little");
 }
+
+#[test]
+fn process_tables_take_no_more_than_is_stated() {
+    let before = HELD.get().0;
+    HELD.set((before, before));
+    let store = Store::new(Retention::HOUR);
+    for second in 0..2_000 {
+        store.push(&Machine::processes(Time(second * 1000), 2, 20));
+    }
+    // Beside them: the readings of the source, and the batch that is being pushed.
+    let (most, stated) = (HELD.get().1 - before, Retention::HOUR.process_bytes + 200_000);
+    assert!(most <= stated, "{most} bytes were held, {stated} are stated");
+    assert!(most * 5 > stated * 4, "{most} bytes were held: a bound of {stated} says little");
+}
