@@ -6,6 +6,7 @@ mod common;
 use divan::{Bencher, black_box};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use warptop::diagnosis::Timeline;
 use warptop::ui::pane::Context;
 use warptop::ui::panes::PANES;
 use warptop::ui::theme::Theme;
@@ -24,7 +25,7 @@ fn places() -> std::ops::Range<usize> {
 fn draw(bencher: Bencher, places: std::ops::Range<usize>, (width, height): (u16, u16)) {
     let store = common::full(2);
     let view = common::render::view();
-    let context = Context { view: &view, theme: &Theme::FULL, focused: false };
+    let context = Context { view: &view, theme: &Theme::FULL, timeline: &Timeline::default(), focused: false };
     let area = Rect::new(0, 0, width, height);
     let mut buf = Buffer::empty(area);
     let mut panes: Vec<_> = PANES[places].iter().map(|spec| (spec.new)()).collect();

@@ -24,6 +24,7 @@ use ratatui::Terminal;
 use ratatui::backend::Backend;
 
 use crate::app::{App, Cost, Effect, Event, Exit, Order, Seen};
+use crate::diagnosis::Slo;
 use crate::model::{Clock, Time};
 use crate::probe::board::Board;
 use crate::sampler::replay::{Input as Recorded, Replay};
@@ -120,6 +121,11 @@ impl<B: Backend> Program<B> {
     /// Lets probes be run.
     pub fn run_probes(&mut self, probes: Probes) {
         self.probes = Some(probes);
+    }
+
+    /// Judges by these objectives from now on.
+    pub fn judge_by(&mut self, slo: Slo) {
+        self.screen.judge_by(slo);
     }
 
     /// Provokes a defect.

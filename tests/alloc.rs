@@ -15,6 +15,7 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use warptop::app::{Origin, View};
+use warptop::diagnosis::Timeline;
 use warptop::load::Level;
 use warptop::load::buckets::bucket;
 use warptop::load::level::{Knee, Latency, Load, Quantile, Slice, State};
@@ -95,7 +96,7 @@ fn drawing_allocates_nothing_and_preparing_stops_to() {
         for (theme, (width, height)) in themes.iter().flat_map(|t| [(20, 5), (80, 24), (200, 60)].map(|s| (t, s))) {
             let area = Rect::new(0, 0, width, height);
             let mut buf = Buffer::empty(area);
-            let context = Context { view: &view, theme, focused: true };
+            let context = Context { view: &view, theme, timeline: &Timeline::default(), focused: true };
             let mut pane = (spec.new)();
             for _ in 0..3 {
                 pane.prepare(&store.read(), &context, area);
@@ -141,7 +142,7 @@ fn a_load_sweep_is_drawn_without_allocations_too() {
         for (width, height) in [(38, 6), (78, 19), (200, 60)] {
             let area = Rect::new(0, 0, width, height);
             let (view, mut buf) = (View { cursor, ..common::render::view() }, Buffer::empty(area));
-            let context = Context { view: &view, theme: &Theme::FULL, focused: true };
+            let context = Context { view: &view, theme: &Theme::FULL, timeline: &Timeline::default(), focused: true };
             let mut pane = (spec.new)();
             pane.probes(Some(&board));
             for _ in 0..3 {

@@ -13,6 +13,7 @@ use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use warptop::app::{App, Cost, Event, Origin, Seen, View};
+use warptop::diagnosis::Timeline;
 use warptop::engine::{self, Answers, Memory};
 use warptop::model::ceiling::CeilingOrigin;
 use warptop::model::{Batch, Edge, FactKey, Mark, Metric, SourceId, SourceState, Subject};
@@ -52,7 +53,7 @@ fn views() -> Vec<View> {
 fn conform(
     spec: &PaneSpec,
     store: &Store,
-    view: &View,
+    judged @ (view, _): (&View, &Timeline),
     theme: Theme,
     (width, height): (u16, u16),
 ) -> Result<(), String> {
@@ -68,7 +69,7 @@ fn conform(
             buf[position] = Cell::default();
         }
         let drawn = catch_unwind(AssertUnwindSafe(|| {
-            let title = common::render::draw(spec, store, view, theme, area, &mut buf);
+            let title = common::render::draw_judged(spec, store, judged, theme, area, &mut buf);
             (title, buf)
         }));
         drawn.map_err(|_| format!("{} panics", at()))
@@ -100,10 +101,11 @@ fn every_pane_is_total_and_stays_inside() {
         common::stalled(),
         common::time_based(),
     ];
-    for spec in PANES {
-        for (store, view) in stores.iter().flat_map(|s| views().into_iter().map(move |v| (s, v))) {
+    for (store, view) in stores.iter().flat_map(|s| views().into_iter().map(move |v| (s, v))) {
+        let timeline = common::render::judged(store, &view);
+        for spec in PANES {
             for (theme, size) in THEMES.into_iter().flat_map(|t| SIZES.map(|s| (t, s))) {
-                conform(spec, store, &view, theme, size).unwrap();
+                conform(spec, store, (&view, &timeline), theme, size).unwrap();
             }
         }
     }
@@ -336,7 +338,8 @@ fn no_figure_of_an_engine_is_just_missing() {
 #[test]
 fn conformance_finds_faults() {
     let store = common::empty();
-    let check = |spec| conform(spec, &store, &common::render::view(), Theme::FULL, (20, 5));
+    let (view, timeline) = (common::render::view(), Timeline::default());
+    let check = |spec| conform(spec, &store, (&view, &timeline), Theme::FULL, (20, 5));
     assert!(check(&faulty::PANICS).unwrap_err().contains("panics at 20×5"));
     assert!(check(&faulty::OVERFLOWS).unwrap_err().contains("outside its area"));
     assert!(check(&faulty::WAVERS).unwrap_err().contains("in two ways"));

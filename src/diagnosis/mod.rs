@@ -13,7 +13,7 @@ mod rules;
 mod scene;
 mod slo;
 mod timeline;
-mod words;
+pub(crate) mod words;
 
 pub use cause::Cause;
 pub use finding::{ClientView, Diagnosis, Evidence, Finding, Fix, LatencySplit, Sentence, Severity};

@@ -51,7 +51,7 @@ pub struct Span {
 }
 
 /// Findings of the moments that were judged so far: one stretch of time without a hole.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Timeline {
     slo: Slo,
     /// First and last step that were judged, both included; the seconds since the epoch.
@@ -66,14 +66,13 @@ pub struct Timeline {
 impl Timeline {
     /// Nothing judged yet.
     pub fn new(slo: Slo) -> Self {
-        Self {
-            slo,
-            judged: None,
-            recent: VecDeque::new(),
-            spans: Vec::new(),
-            past: Past::default(),
-            diagnosis: Diagnosis::default(),
-        }
+        Self { slo, ..Self::default() }
+    }
+
+    /// One that says this, for tests of what shows it.
+    #[cfg(test)]
+    pub(crate) fn showing(diagnosis: Diagnosis, spans: Vec<Span>) -> Self {
+        Self { diagnosis, spans, ..Self::default() }
     }
 
     /// The diagnosis of the moment that was followed to last.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Seconds: `450 ms`, `4.1 s`, `3.5 min`.
-pub(super) struct Secs(pub(super) f64);
+pub(crate) struct Secs(pub(crate) f64);
 
 impl fmt::Display for Secs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,7 +32,7 @@ impl fmt::Display for Mem {
 }
 
 /// A count: `950`, `12.4k`, `1.2M`.
-pub(super) struct Num(pub(super) f64);
+pub(crate) struct Num(pub(crate) f64);
 
 impl fmt::Display for Num {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -24,6 +24,11 @@ const EIGHT_GPUS: u16 = 10;
 const PLOT: u16 = 12;
 const AROUND: u16 = 16;
 
+/// Least height of a screen, and the most rows of the verdict on it.
+const VERDICT: [(u16, u16); 4] = [(40, 6), (30, 5), (20, 4), (14, 2)];
+/// Least height of a pane that shows something.
+const LEAST_PANE: u16 = 5;
+
 /// The pane that is a strip over the full width, as high as there are GPUs.
 const STRIP: &str = "gpu_strip";
 /// The panes side by side at the bottom of the grid: words and a table, which share no time axis.
@@ -51,6 +56,27 @@ pub struct Wish {
     pub engines: u16,
     /// Rows that notices want.
     pub notices: u16,
+    /// Rows that the verdict wants.
+    pub verdict: u16,
+}
+
+impl Wish {
+    /// Rows that the verdict may take: what is left beside the GPUs and the least height of a pane.
+    pub fn verdict_room(&self) -> u16 {
+        let (width, height) = (self.area.width, self.area.height);
+        if width < ONE.0 || height < ONE.1 {
+            return 0;
+        }
+        let most = VERDICT.iter().find(|(least, _)| height >= *least).map_or(1, |(_, most)| *most);
+        let others = if width >= THREE.0 && height >= THREE.1 {
+            let notices = self.notices.min(height / 4);
+            // Header, host, footer, tabs.
+            4 + u16::from(self.engines > 1) + notices + strip_rows(self.gpus).min(EIGHT_GPUS) + LEAST_PANE
+        } else {
+            2 + LEAST_PANE
+        };
+        height.saturating_sub(others).clamp(1, most)
+    }
 }
 
 /// A pane's place on the screen.
@@ -69,6 +95,8 @@ pub struct Slot {
 pub struct Plan {
     /// What runs where, and how old the data are.
     pub header: Rect,
+    /// What is wrong, and what would help.
+    pub verdict: Rect,
     /// The machine's own figures.
     pub host: Rect,
     /// The engines, where there are several.
@@ -121,6 +149,7 @@ impl Plan {
         let fits = |(w, h): (u16, u16)| wish.area.width >= w && wish.area.height >= h;
         let (grid, three) = (fits(GRID) && !wish.zoomed, fits(THREE) && !wish.zoomed);
         plan.header = top(&mut rest, 1);
+        plan.verdict = top(&mut rest, wish.verdict.min(wish.verdict_room()));
         if fits(THREE) {
             plan.host = top(&mut rest, 1);
             plan.engines = top(&mut rest, u16::from(wish.engines > 1));
@@ -187,7 +216,7 @@ impl Plan {
         if let Some(strip) = panes.iter().position(|p| p.id == STRIP) {
             // A head and a row for each GPU below the title, but no more than half the screen unless it
             // takes that to show eight. A frame costs one row more, and no GPU its own.
-            let bare = wish.gpus.max(1).saturating_add(2);
+            let bare = strip_rows(wish.gpus);
             let most = (rest.height / 2).max(rest.height.saturating_sub(FRAMED).min(EIGHT_GPUS));
             let framed = bare >= FRAMED && bare < most;
             let area = top(rest, if framed { bare + 1 } else { bare.min(most) });
@@ -239,6 +268,11 @@ impl Plan {
             self.row(pair, rest);
         }
     }
+}
+
+/// Rows of the strip without a frame.
+fn strip_rows(gpus: u16) -> u16 {
+    gpus.max(1).saturating_add(2)
 }
 
 /// The panes on the time axis.
@@ -294,7 +328,15 @@ mod tests {
     ];
 
     fn wish(width: u16, height: u16) -> Wish {
-        Wish { area: Rect::new(0, 0, width, height), focus: 2, zoomed: false, gpus: 1, engines: 1, notices: 0 }
+        Wish {
+            area: Rect::new(0, 0, width, height),
+            focus: 2,
+            zoomed: false,
+            gpus: 1,
+            engines: 1,
+            notices: 0,
+            verdict: 0,
+        }
     }
     fn shown(plan: &Plan) -> Vec<usize> {
         plan.slots.iter().map(|s| s.pane).collect()
@@ -338,7 +380,8 @@ mod tests {
     #[test]
     fn eight_gpus_fit_into_80_by_24() {
         for (notices, engines) in [(0, 1), (1, 1), (2, 1), (0, 3), (1, 3)] {
-            let plan = Plan::make(&Wish { gpus: 8, notices, engines, ..wish(80, 24) }, &SEVEN);
+            let plan = Plan::make(&Wish { gpus: 8, notices, engines, verdict: 4, ..wish(80, 24) }, &SEVEN);
+            assert!(plan.verdict.height >= 1);
             // One more for the head.
             assert!(plan.slots[0].inside.height >= 9, "{:?}", plan.slots[0]);
             assert_eq!(shown(&plan), [0, 1, 2]);
@@ -362,11 +405,11 @@ mod tests {
         #[test]
         fn areas_are_disjoint_and_inside(
             w in 0_u16..400, h in 0_u16..150, focus in 0_usize..9, zoomed: bool,
-            gpus in 0_u16..20, engines in 0_u16..20, notices in 0_u16..30, panes in 0_usize..=7,
+            gpus in 0_u16..20, engines in 0_u16..20, notices in 0_u16..30, verdict in 0_u16..9, panes in 0_usize..=7,
         ) {
             let area = Rect::new(0, 0, w, h);
-            let plan = Plan::make(&Wish { area, focus, zoomed, gpus, engines, notices }, &SEVEN[..panes]);
-            let mut all = vec![plan.header, plan.host, plan.engines, plan.notices, plan.tabs, plan.footer, plan.numbers];
+            let plan = Plan::make(&Wish { area, focus, zoomed, gpus, engines, notices, verdict }, &SEVEN[..panes]);
+            let mut all = vec![plan.header, plan.verdict, plan.host, plan.engines, plan.notices, plan.tabs, plan.footer, plan.numbers];
             all.extend(plan.slots.iter().map(|s| s.area));
             for (i, a) in all.iter().enumerate() {
                 prop_assert!(a.is_empty() || area.intersection(*a) == *a, "{a:?} leaves {area:?}");

@@ -14,4 +14,5 @@ pub mod shade;
 pub mod text;
 pub mod theme;
 pub mod units;
+mod verdict;
 pub mod widgets;

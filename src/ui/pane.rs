@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::app::View;
+use crate::diagnosis::Timeline;
 use crate::probe::board::Board;
 use crate::store::Data;
 
@@ -17,6 +18,8 @@ pub struct Context<'a> {
     pub view: &'a View,
     /// Colours and characters.
     pub theme: &'a Theme,
+    /// What is wrong, and what was before.
+    pub timeline: &'a Timeline,
     /// Whether this pane has the focus (only then does it show a cursor).
     pub focused: bool,
 }

@@ -7,6 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::app::{App, Cost};
+use crate::diagnosis::{Slo, Timeline};
 use crate::probe::board::Board;
 use crate::store::Data;
 
@@ -18,6 +19,7 @@ use super::panes;
 use super::shade::Shade;
 use super::text::to_ascii;
 use super::theme::Theme;
+use super::verdict::Verdict;
 
 /// The screen.
 pub struct Screen {
@@ -25,6 +27,8 @@ pub struct Screen {
     specs: &'static [PaneSpec],
     panes: Vec<Box<dyn Pane>>,
     chrome: Chrome,
+    timeline: Timeline,
+    verdict: Verdict,
     shade: Shade,
     wish: Option<Wish>,
     plan: Plan,
@@ -39,10 +43,17 @@ impl Screen {
             specs,
             panes,
             chrome: Chrome::default(),
+            timeline: Timeline::default(),
+            verdict: Verdict::default(),
             shade: Shade::default(),
             wish: None,
             plan: Plan::default(),
         }
+    }
+
+    /// Judges by these objectives from now on.
+    pub fn judge_by(&mut self, slo: Slo) {
+        self.timeline = Timeline::new(slo);
     }
 
     /// Columns and rows that the cursor moves on: those of the pane in focus, else of the first on screen
@@ -75,22 +86,28 @@ impl Screen {
 
     /// Copies everything that will be drawn on `area`. `words` are notices from outside the store.
     pub fn prepare(&mut self, data: &Data, app: &App, area: Rect, cost: Cost, words: &[String]) {
+        self.timeline.follow(data, app.view.end);
         self.chrome.prepare(data, app, cost, words);
-        let wish = Wish {
+        let mut wish = Wish {
             area,
             focus: app.focus,
             zoomed: app.zoomed,
             gpus: u16::try_from(app.seen.gpus.count_ones()).unwrap_or(u16::MAX),
             engines: u16::try_from(app.seen.engines.count_ones()).unwrap_or(u16::MAX),
             notices: self.chrome.notice_rows(area.width),
+            verdict: 0,
         };
+        let room = (area.width, wish.verdict_room());
+        self.verdict.prepare(data, self.timeline.diagnosis(), app.view.engine, room, self.theme);
+        wish.verdict = self.verdict.rows();
         if self.wish != Some(wish) {
             self.plan = Plan::make(&wish, self.specs);
             self.wish = Some(wish);
         }
         self.shade.fill(data, &app.view);
         for slot in &self.plan.slots {
-            let context = Context { view: &app.view, theme: &self.theme, focused: slot.pane == app.focus };
+            let focused = slot.pane == app.focus;
+            let context = Context { view: &app.view, theme: &self.theme, timeline: &self.timeline, focused };
             self.panes[slot.pane].prepare(data, &context, slot.inside);
         }
     }
@@ -106,6 +123,7 @@ impl Screen {
     fn draw_parts(&self, buf: &mut Buffer, app: &App) {
         let (plan, theme) = (&self.plan, self.theme);
         self.chrome.draw_header(buf, plan.header, theme);
+        self.verdict.draw(buf, plan.verdict, theme);
         self.chrome.draw_host(buf, plan.host, theme);
         self.chrome.draw_engines(buf, plan.engines, theme);
         self.chrome.draw_footer(buf, plan.footer, theme, app);
@@ -113,13 +131,14 @@ impl Screen {
             help::draw(buf, plan.body, theme, self.specs, first);
             return;
         }
-        self.chrome.draw_numbers(buf, plan.numbers, theme);
+        let numbers = self.verdict.draw_brief(buf, plan.numbers, theme);
+        self.chrome.draw_numbers(buf, numbers, theme);
         self.chrome.draw_notices(buf, plan.notices, theme);
         chrome::draw_tabs(buf, plan.tabs, theme, self.specs, app.focus);
         for slot in &plan.slots {
             let (pane, focused) = (&self.panes[slot.pane], slot.pane == app.focus);
             chrome::draw_frame(buf, slot, theme, self.specs[slot.pane].tab, pane.title(), focused);
-            let context = Context { view: &app.view, theme: &self.theme, focused };
+            let context = Context { view: &app.view, theme: &self.theme, timeline: &self.timeline, focused };
             pane.draw(slot.inside, buf, &context);
             self.shade.draw(buf, pane.timeline(slot.inside), theme, pane.of());
         }

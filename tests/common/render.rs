@@ -6,6 +6,7 @@ use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 use warptop::app::View;
+use warptop::diagnosis::Timeline;
 use warptop::store::Store;
 use warptop::ui::pane::{Context, PaneSpec};
 use warptop::ui::theme::Theme;
@@ -17,9 +18,28 @@ pub(crate) fn view() -> View {
     View::new(END)
 }
 
+/// What is concluded about the view's end.
+pub(crate) fn judged(store: &Store, view: &View) -> Timeline {
+    let mut timeline = Timeline::default();
+    timeline.follow(&store.read(), view.end);
+    timeline
+}
+
 /// Draws a new pane into `area` of `buf` and returns its title.
 pub(crate) fn draw(spec: &PaneSpec, store: &Store, view: &View, theme: Theme, area: Rect, buf: &mut Buffer) -> String {
-    let context = Context { view, theme: &theme, focused: true };
+    draw_judged(spec, store, (view, &judged(store, view)), theme, area, buf)
+}
+
+/// The same, after what was concluded before.
+pub(crate) fn draw_judged(
+    spec: &PaneSpec,
+    store: &Store,
+    (view, timeline): (&View, &Timeline),
+    theme: Theme,
+    area: Rect,
+    buf: &mut Buffer,
+) -> String {
+    let context = Context { view, theme: &theme, timeline, focused: true };
     let mut pane = (spec.new)();
     pane.prepare(&store.read(), &context, area);
     pane.draw(area, buf, &context);

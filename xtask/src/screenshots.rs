@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use warptop::app::{App, Cost, Event, Origin, Seen, View};
+use warptop::diagnosis::Timeline;
 use warptop::export::svg::svg;
 use warptop::model::{Batch, FactKey, SourceId, SourceState, Subject, Time};
 use warptop::probe::board::{Board, Sweep};
@@ -217,7 +218,7 @@ fn framed(spec: &PaneSpec, shot: &Shot, data: &Data, view: &View, board: Option<
     let area = Rect::new(0, 0, shot.size.0, shot.size.1);
     let mut buf = Buffer::empty(area);
     let inside = Rect::new(1, 1, area.width.saturating_sub(2), area.height.saturating_sub(2));
-    let context = Context { view, theme: &shot.theme, focused: board.is_some() };
+    let context = Context { view, theme: &shot.theme, timeline: &Timeline::default(), focused: board.is_some() };
     let mut pane = (spec.new)();
     pane.probes(board);
     pane.prepare(data, &context, inside);

@@ -4,7 +4,7 @@
 
 mod frame;
 mod line;
-pub(super) mod words;
+pub(in crate::ui) mod words;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

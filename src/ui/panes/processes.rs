@@ -331,6 +331,7 @@ impl Display for Gpus {
 mod tests {
     use super::*;
     use crate::app::View;
+    use crate::diagnosis::Timeline;
     use crate::model::{Batch, ProcessSample};
     use crate::store::{Retention, Store};
 
@@ -378,7 +379,7 @@ mod tests {
         let mut pane = Processes::default();
         let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
         let (view, theme) = (View::new(Time(end)), Theme::FULL);
-        let context = Context { view: &view, theme: &theme, focused: false };
+        let context = Context { view: &view, theme: &theme, timeline: &Timeline::default(), focused: false };
         pane.prepare(&store.read(), &context, buf.area);
         pane.draw(buf.area, &mut buf, &context);
         let row = |y| (0..width).map(|x| buf[(x, y)].symbol()).collect::<String>().trim_end().to_owned();

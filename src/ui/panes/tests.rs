@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::app::View;
+use crate::diagnosis::Timeline;
 use crate::probe::board::Board;
 use crate::store::Store;
 use crate::ui::pane::{Context, Pane};
@@ -20,7 +21,7 @@ pub(super) fn seen<P: Pane + Default>(
     let mut pane = P::default();
     pane.probes(board);
     let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
-    let context = Context { view, theme: &theme, focused: true };
+    let context = Context { view, theme: &theme, timeline: &Timeline::default(), focused: true };
     pane.prepare(&store.read(), &context, buf.area);
     pane.draw(buf.area, &mut buf, &context);
     if !theme.unicode() {

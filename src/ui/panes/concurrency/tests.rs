@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::app::View;
+use crate::diagnosis::Timeline;
 use crate::model::{Batch, FactKey, HistogramSample, SourceId, SourceState, Time};
 use crate::store::{Retention, Store};
 use crate::ui::theme::{Charset, Depth};
@@ -50,7 +51,7 @@ fn scrape(second: u64, running: f64, totals: [f64; 6]) -> Batch {
 fn drawn(store: &Store, view: View, (width, height): (u16, u16), theme: Theme) -> (String, Vec<String>, Buffer) {
     let mut pane = Concurrency::default();
     let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
-    let context = Context { view: &view, theme: &theme, focused: true };
+    let context = Context { view: &view, theme: &theme, timeline: &Timeline::default(), focused: true };
     pane.prepare(&store.read(), &context, buf.area);
     pane.draw(buf.area, &mut buf, &context);
     let row = |y| (0..width).map(|x| buf[(x, y)].symbol()).collect();
@@ -192,7 +193,7 @@ fn swept(store: &Store, view: View, endpoint: &str, levels: Vec<load::Level>) ->
     board.sweep = Some(Sweep { run, endpoint: endpoint.into(), levels, knee: None, runs: true });
     let mut pane = Concurrency::default();
     let mut buf = Buffer::empty(Rect::new(0, 0, 90, 13));
-    let context = Context { view: &view, theme: &Theme::MONO, focused: true };
+    let context = Context { view: &view, theme: &Theme::MONO, timeline: &Timeline::default(), focused: true };
     // The engine's own map first: nothing of it may stay.
     pane.prepare(&store.read(), &context, buf.area);
     pane.probes(Some(&board));

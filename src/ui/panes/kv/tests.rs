@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::app::View;
+use crate::diagnosis::Timeline;
 use crate::model::{Batch, SourceId, SourceState, Time};
 use crate::store::{Retention, Store};
 
@@ -62,7 +63,7 @@ fn drawn(store: &Store, (width, height): (u16, u16), theme: Theme) -> (String, V
     let mut pane = KvMemory::default();
     let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
     let view = View { span_ms: 15_000, ..View::new(Time(110_000)) };
-    let context = Context { view: &view, theme: &theme, focused: false };
+    let context = Context { view: &view, theme: &theme, timeline: &Timeline::default(), focused: false };
     pane.prepare(&store.read(), &context, buf.area);
     pane.draw(buf.area, &mut buf, &context);
     let row = |y| (0..width).map(|x| buf[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
@@ -125,7 +126,11 @@ fn of_an_engine_that_is_down_the_title_says_so() {
     let view = View::new(Time(111_000));
     let area = Rect::new(0, 0, 60, 12);
     let mut pane = KvMemory::default();
-    pane.prepare(&store.read(), &Context { view: &view, theme: &Theme::FULL, focused: true }, area);
+    pane.prepare(
+        &store.read(),
+        &Context { view: &view, theme: &Theme::FULL, timeline: &Timeline::default(), focused: true },
+        area,
+    );
     assert_eq!(pane.title(), "KV memory: connection refused");
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::app::View;
+use crate::diagnosis::Timeline;
 use crate::model::{Batch, FactKey, HistogramSample, SourceId, SourceState, Time};
 use crate::store::{Retention, Store};
 use crate::ui::theme::{Charset, Depth};
@@ -46,7 +47,7 @@ fn view(store: &Store, seconds: u64) -> View {
 fn drawn(store: &Store, view: View, (width, height): (u16, u16), theme: Theme) -> (String, Vec<String>) {
     let mut pane = Latency::default();
     let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
-    let context = Context { view: &view, theme: &theme, focused: true };
+    let context = Context { view: &view, theme: &theme, timeline: &Timeline::default(), focused: true };
     pane.prepare(&store.read(), &context, buf.area);
     pane.draw(buf.area, &mut buf, &context);
     let row = |y| (0..width).map(|x| buf[(x, y)].symbol()).collect();

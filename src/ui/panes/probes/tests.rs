@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::app::View;
+use crate::diagnosis::Timeline;
 use crate::model::{Batch, Edge, FactKey, Mark, Metric, SourceId, SourceState, Subject, Time};
 use crate::probe::life::{Ask, Event, Refusal};
 use crate::probe::protocol::{Message, Outcome};
@@ -127,7 +128,11 @@ fn a_question_is_asked_whole_or_not_at_all() {
         pane.probes(board.as_ref());
         let (view, theme) = (View::new(NOW), Theme::MONO);
         let area = Rect::new(0, 0, size.0, size.1);
-        pane.prepare(&Store::new(Retention::HOUR).read(), &Context { view: &view, theme: &theme, focused: true }, area);
+        pane.prepare(
+            &Store::new(Retention::HOUR).read(),
+            &Context { view: &view, theme: &theme, timeline: &Timeline::default(), focused: true },
+            area,
+        );
         assert_eq!(pane.asks(), whole, "{size:?}");
         let picture = drawn(board.as_ref(), size, theme);
         assert_eq!(picture.contains("y run it"), whole, "{size:?}\n{picture}");
@@ -372,7 +377,7 @@ fn where_there_is_little_room_a_sweep_asks_in_fewer_words() {
         let mut pane = Probes::default();
         pane.probes(Some(&board));
         let view = View::new(NOW);
-        let context = Context { view: &view, theme: &Theme::MONO, focused: true };
+        let context = Context { view: &view, theme: &Theme::MONO, timeline: &Timeline::default(), focused: true };
         pane.prepare(&Store::new(Retention::HOUR).read(), &context, Rect::new(0, 0, width, height));
         (pane.asks(), drawn(Some(&board), (width, height), Theme::MONO))
     };

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::app::View;
+use crate::diagnosis::Timeline;
 use crate::model::{Batch, FactKey, HistogramSample, ProcessSample, SourceId, SourceState, Time, Why};
 use crate::store::{Retention, Store};
 
@@ -53,7 +54,7 @@ fn drawn(store: &Store, (width, height): (u16, u16), theme: Theme) -> (String, V
     let mut pane = QueueKv::default();
     let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
     let view = View { span_ms: 15_000, ..View::new(Time(110_000)) };
-    let context = Context { view: &view, theme: &theme, focused: false };
+    let context = Context { view: &view, theme: &theme, timeline: &Timeline::default(), focused: false };
     pane.prepare(&store.read(), &context, buf.area);
     pane.draw(buf.area, &mut buf, &context);
     let row = |y| (0..width).map(|x| buf[(x, y)].symbol()).collect::<String>().trim_end().to_owned();

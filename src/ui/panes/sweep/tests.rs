@@ -7,6 +7,7 @@ use ratatui::style::Modifier;
 
 use super::*;
 use crate::app::View;
+use crate::diagnosis::Timeline;
 use crate::load::buckets::bucket;
 use crate::load::level::{
     Agreement, Bottleneck, Client, Goodput, Knee, Lag, Latency, Load, Quantile, Rate, Requests, Server, Silicon, Slice,
@@ -373,7 +374,7 @@ fn where_no_sweep_is_it_says_how_to_get_one() {
     batch.marks.push(Mark { subject, probe: "sweep".into(), run: "20261130-sweep-1".into(), edge });
     store.push(&batch);
     let mut pane = Sweep::default();
-    let context = Context { view: &view(), theme: &Theme::FULL, focused: true };
+    let context = Context { view: &view(), theme: &Theme::FULL, timeline: &Timeline::default(), focused: true };
     pane.prepare(&store.read(), &context, Rect::new(0, 0, 78, 7));
     assert!(pane.notice.contains("warptop probe show 20261130-sweep-1"), "{}", pane.notice);
 }
@@ -454,7 +455,7 @@ fn every_size_is_drawn_and_nothing_is_made_twice() {
     let mut pane = Sweep::default();
     pane.probes(Some(&board(over())));
     let (view, area) = (View { cursor: Some((2, 0)), ..view() }, Rect::new(0, 0, 78, 19));
-    let context = Context { view: &view, theme: &Theme::FULL, focused: true };
+    let context = Context { view: &view, theme: &Theme::FULL, timeline: &Timeline::default(), focused: true };
     let store = Store::new(Retention::HOUR);
     pane.prepare(&store.read(), &context, area);
     pane.readout.clear();

@@ -1,0 +1,194 @@
+//! What the block says on screens of several sizes.
+
+use super::*;
+use crate::derive::quantile::Quantile;
+use crate::diagnosis::{Cause, Fix, LatencySplit, Sentence};
+use crate::model::Reading;
+use crate::store::{Retention, Store};
+use crate::ui::theme::{Charset, Depth};
+
+fn quantile(value: f64, n: u64, enough: bool) -> Option<Quantile> {
+    Some(Quantile { value, lo: value, hi: Some(value), enough, n })
+}
+
+fn clients(engine: u8) -> ClientView {
+    ClientView {
+        engine,
+        running: 125.0.into(),
+        running_cap: 256.0.into(),
+        waiting: 220.0.into(),
+        ttft_p50: quantile(19.0, 900, true),
+        ttft_p99: quantile(27.0, 900, true),
+        itl_mean: 0.042.into(),
+        itl_usual: 0.0048.into(),
+        generated_per_s: 3_000.0.into(),
+        prompt_len: Reading::Value(512.0),
+        answer_len: Reading::Value(128.0),
+        split: Some(LatencySplit { queue: 13.5, prefill: 0.3, decode: 2.0 }),
+    }
+}
+
+fn finding(subject: Subject, cause: Cause, severity: Severity, full: &str, short: &str) -> Finding {
+    Finding {
+        subject,
+        cause,
+        severity,
+        since: Time(0),
+        cost: 0.5,
+        headline: Sentence::new(full, short),
+        evidence: Vec::new(),
+        fixes: Vec::new(),
+    }
+}
+
+/// A full KV cache, with what would help and what else is found.
+fn slow() -> Diagnosis {
+    let engine = Subject::Engine(0);
+    let mut kv = finding(
+        engine,
+        Cause::KvCapacity,
+        Severity::Act,
+        "KV cache is full (99 %): 220 requests wait, 1.9 preemptions/s",
+        "KV cache full: 220 wait",
+    );
+    kv.fixes.push(Fix {
+        text: Sentence::new("give the KV cache more of the GPU's memory", "more memory for KV"),
+        flag: Some("--gpu-memory-utilization".into()),
+        now: Some("0.25".into()),
+        try_value: Some("0.9".into()),
+        gain: Some("101 GiB unused, room for 4.6 times the tokens".into()),
+        probe: None,
+    });
+    let power = finding(
+        Subject::Gpu(0),
+        Cause::PowerCap,
+        Severity::Watch,
+        "power cap takes 17 % of the clock",
+        "power cap: 17 % of the clock",
+    );
+    Diagnosis { at: Time(1_000), findings: vec![kv, power], clients: vec![clients(0)] }
+}
+
+fn well() -> Diagnosis {
+    let mut client = clients(0);
+    client.ttft_p99 = quantile(0.042, 900, true);
+    client.itl_mean = 0.0048.into();
+    (client.running, client.waiting) = (8.0.into(), 0.0.into());
+    let limit = finding(
+        Subject::Gpu(0),
+        Cause::MemoryBandwidth,
+        Severity::Ok,
+        "bound by memory bandwidth, as decode is",
+        "memory bandwidth, as decode is",
+    );
+    let healthy = finding(Subject::Engine(0), Cause::Healthy, Severity::Ok, "requests move", "requests move");
+    Diagnosis { at: Time(1_000), findings: vec![healthy, limit], clients: vec![client] }
+}
+
+/// The rows of the block on a screen of these columns with room for that many rows.
+fn rows(diagnosis: &Diagnosis, columns: u16, most: u16, theme: Theme) -> Vec<String> {
+    let store = Store::new(Retention::HOUR);
+    let mut verdict = Verdict::default();
+    verdict.prepare(&store.read(), diagnosis, 0, (columns, most), theme);
+    assert!(verdict.rows() <= most);
+    let area = Rect::new(0, 0, columns, verdict.rows());
+    let mut buf = Buffer::empty(area);
+    verdict.draw(&mut buf, area, theme);
+    let row = |row: &[ratatui::buffer::Cell]| row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>();
+    buf.content.chunks(usize::from(columns).max(1)).map(|cells| row(cells).trim_end().to_owned()).collect()
+}
+
+#[test]
+fn a_slow_server_is_told_of_in_four_lines() {
+    let expected = [
+        "SLOW  TTFT P50 19 s, P99 27 s: 13.5 of 15.8 s are queueing; ITL 42 ms (usual 4.8 ms); 125 of 256 run; 220 wait",
+        "WHY   KV cache is full (99 %): 220 requests wait, 1.9 preemptions/s",
+        "FIX   --gpu-memory-utilization 0.25 → 0.9: 101 GiB unused, room for 4.6 times the tokens",
+        "ALSO  power cap takes 17 % of the clock                                                          Enter: evidence",
+    ];
+    let wide = rows(&slow(), 112, 6, Theme::FULL);
+    assert_eq!(wide, expected);
+    let ascii = rows(&slow(), 112, 6, Theme { depth: Depth::Mono, charset: Charset::Ascii });
+    assert!(ascii[2].contains("0.25 -> 0.9"), "{ascii:?}");
+}
+
+#[test]
+fn what_does_not_fit_is_said_in_fewer_words_and_never_cut() {
+    let eighty = rows(&slow(), 80, 4, Theme::FULL);
+    let expected = [
+        "SLOW  TTFT P50 19 s, P99 27 s: 13.5 of 15.8 s are queueing; ITL 42 ms; 220 wait",
+        "WHY   KV cache is full (99 %): 220 requests wait, 1.9 preemptions/s",
+        "FIX   --gpu-memory-utilization 0.25 → 0.9",
+        "ALSO  power cap takes 17 % of the clock                          Enter: evidence",
+    ];
+    assert_eq!(eighty, expected);
+    assert_eq!(rows(&slow(), 40, 1, Theme::FULL), ["SLOW KV cache full: 220 wait"]);
+    assert_eq!(rows(&slow(), 20, 1, Theme::FULL), ["SLOW KV cache full"]);
+    assert_eq!(rows(&slow(), 80, 2, Theme::FULL).len(), 2);
+    // A cause that has no room in one row takes two where there are some left.
+    let four = rows(&slow(), 50, 6, Theme::FULL);
+    assert_eq!(four[1..3], ["WHY   KV cache is full (99 %): 220 requests wait,", "      1.9 preemptions/s"]);
+}
+
+#[test]
+fn a_server_that_is_well_says_what_bounds_it() {
+    let line = "OK    TTFT P99 42 ms; ITL 4.8 ms (usual 4.8 ms); 8 of 256 run; bound by memory bandwidth, as decode is";
+    assert_eq!(rows(&well(), 120, 5, Theme::FULL)[0].trim_end_matches("Enter: evidence").trim_end(), line);
+    let narrow = rows(&well(), 66, 4, Theme::FULL);
+    assert_eq!(
+        narrow[1].trim_end_matches("Enter: evidence").trim_end(),
+        "      bound by memory bandwidth, as decode is"
+    );
+    assert_eq!(rows(&well(), 40, 1, Theme::FULL), ["OK TTFT P99 42 ms; ITL 4.8 ms"]);
+}
+
+#[test]
+fn a_p99_of_few_requests_is_not_called_one() {
+    let mut diagnosis = slow();
+    diagnosis.clients[0].ttft_p99 = quantile(27.0, 12, false);
+    diagnosis.clients[0].ttft_p50 = quantile(19.0, 12, true);
+    let line = &rows(&diagnosis, 120, 5, Theme::FULL)[0];
+    assert!(line.contains("TTFT P50 19 s (n 12)") && !line.contains("P99"), "{line}");
+}
+
+#[test]
+fn of_several_engines_the_one_that_is_meant_is_named() {
+    let mut diagnosis = slow();
+    diagnosis.clients.push(clients(1));
+    diagnosis.findings[0].subject = Subject::Engine(1);
+    let all = rows(&diagnosis, 120, 5, Theme::FULL);
+    assert!(all[0].starts_with("SLOW  engine 1: TTFT") && all[1].contains("engine 1: KV cache"), "{all:?}");
+}
+
+#[test]
+fn every_state_has_its_word() {
+    let of = |cause, severity| words::state(Some(&finding(Subject::Engine(0), cause, severity, "", "")));
+    let words = [
+        (Cause::Down, Severity::Act, "DOWN"),
+        (Cause::Stalled, Severity::Act, "STALLED"),
+        (Cause::KvCapacity, Severity::Act, "SLOW"),
+        (Cause::GpuFault, Severity::Act, "FAULT"),
+        (Cause::PowerCap, Severity::Watch, "WATCH"),
+        (Cause::Healthy, Severity::Ok, "OK"),
+        (Cause::Idle, Severity::Ok, "IDLE"),
+        (Cause::NeedsKey, Severity::Watch, "UNKNOWN"),
+    ];
+    for (cause, severity, word) in words {
+        assert_eq!(of(cause, severity), word, "{cause:?}");
+    }
+    assert_eq!(words::state(None), "UNKNOWN");
+    assert_eq!(rows(&Diagnosis::default(), 80, 4, Theme::FULL), ["UNKNOWN  nothing to judge from yet"]);
+}
+
+#[test]
+fn any_size_is_drawn_and_what_is_drawn_is_whole() {
+    for diagnosis in [slow(), well(), Diagnosis::default()] {
+        for columns in 0..140 {
+            for most in 0..7 {
+                for row in rows(&diagnosis, columns, most, Theme::FULL).iter().filter(|_| columns >= 34) {
+                    assert!(!row.ends_with([',', '(', '→']) || most > 1, "{columns} columns: {row}");
+                }
+            }
+        }
+    }
+}
