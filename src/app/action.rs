@@ -41,7 +41,8 @@ actions! {
         FocusPrevious [BackTab] "Shift-Tab" "" "Previous pane.";
         Show [Char('1'), Char('2'), Char('3'), Char('4'), Char('5'), Char('6'), Char('7'), Char('8'), Char('9')]
             "1-9" "" "Pane by its number.";
-        Zoom [Char('z'), Enter] "z" "zoom" "The pane alone on the screen, and back. So does Enter; on a probe it opens the last report.";
+        Zoom [Char('z')] "z" "zoom" "The pane alone on the screen, and back.";
+        Evidence [Enter, Char('D')] "Enter D" "" "Why: each finding with the figures it was judged from, its rule and what would help. On a probe, Enter opens the last report.";
     }
     "What is shown" {
         NextGpu [Char('g')] "g" "" "Next GPU.";
@@ -52,8 +53,8 @@ actions! {
         PreviousMetric [Char('M')] "M" "" "The latency before.";
         Cursor [Char('c')] "c" "" "Cursor on a map or the load sweep: reads a cell or a level out; arrows and hjkl move it.";
         Peak [Char('P')] "P" "" "DRAM in % of what the probe hbm measured on this GPU, or of the datasheet's peak.";
-        Up [Up, Char('k')] "Up k" "" "Cursor up; the help screen, a report or the choice of a probe up.";
-        Down [Down, Char('j')] "Down j" "" "Cursor down; the help screen, a report or the choice of a probe down.";
+        Up [Up, Char('k')] "Up k" "" "Cursor up; the help screen, the evidence, a report or the choice of a probe up.";
+        Down [Down, Char('j')] "Down j" "" "Cursor down; the help screen, the evidence, a report or the choice of a probe down.";
     }
     "Time" {
         Shorter [Char('[')] "[" "" "Shorter time axis.";
@@ -75,7 +76,7 @@ actions! {
     }
     "Program" {
         Help [Char('?')] "?" "help" "This screen.";
-        Back [Esc] "Esc" "" "Closes the help, then a report, then what is said about probes, then the zoom, then the cursor.";
+        Back [Esc] "Esc" "" "Closes the help or the evidence, then a report, then what is said about probes, then the zoom, then the cursor.";
         Demo [Char('d')] "d" "" "Where there is neither GPU nor engine: a recording of a real H200 serving a model.";
         Repaint [Ctrl('l')] "Ctrl-L" "" "Paint the screen anew.";
         Suspend [Ctrl('z')] "Ctrl-Z" "" "Back to the shell; fg returns here.";

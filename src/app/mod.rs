@@ -145,6 +145,8 @@ pub struct App {
     pub zoomed: bool,
     /// First line of the help screen that is shown; `None` while it is closed.
     pub help: Option<u16>,
+    /// First line of the evidence that is shown; `None` while it is closed.
+    pub evidence: Option<u16>,
     /// What data there are.
     pub seen: Seen,
     panes: usize,
@@ -188,6 +190,7 @@ impl App {
             focus: 0,
             zoomed: false,
             help: None,
+            evidence: None,
             seen: Seen { extent: None, gpus: 0, engines: 0, latencies: [0; _], complete: false },
             panes,
             probes: None,
@@ -206,7 +209,7 @@ impl App {
 
     /// Whether the pane of probes has the focus and can be seen.
     pub fn at_probes(&self) -> bool {
-        self.probes == Some(self.focus) && self.help.is_none()
+        self.probes == Some(self.focus) && self.help.is_none() && self.evidence.is_none()
     }
 
     /// Whether neither GPU nor engine was found (yet): then the demo is one key away.
@@ -235,7 +238,8 @@ impl App {
                 None
             }
             Event::LastLine(last) => {
-                self.view.report = self.view.report.map(|line| line.min(last));
+                let shown = if self.evidence.is_some() { &mut self.evidence } else { &mut self.view.report };
+                *shown = shown.map(|line| line.min(last));
                 self.last_line = last;
                 None
             }
@@ -293,7 +297,7 @@ impl App {
             Action::Suspend => return Some(Effect::Suspend),
             Action::Repaint => return Some(Effect::Repaint),
             Action::Demo => return self.nothing_here().then_some(Effect::Demo),
-            Action::Help => self.help = if self.help.is_some() { None } else { Some(0) },
+            Action::Help => (self.help, self.evidence) = (if self.help.is_some() { None } else { Some(0) }, None),
             Action::Back if self.talk.asking.is_some() && self.at_probes() => return Some(Effect::Probe(Order::No)),
             Action::Back if self.at_probes() && self.view.report.is_some() => self.view.report = None,
             Action::Back if self.talk.noted && self.at_probes() => return Some(Effect::Probe(Order::Seen)),
@@ -306,9 +310,12 @@ impl App {
             Action::FocusPrevious => self.focus = turn(self.focus, self.panes, true),
             Action::Show if place < self.panes => self.focus = place,
             Action::Show | Action::Yes | Action::No | Action::Force => {}
-            // Enter, where z does something else.
-            Action::Zoom if place == 1 && self.at_probes() => {
+            // Enter, where D does something else.
+            Action::Evidence if place == 0 && self.at_probes() => {
                 self.view.report = if self.view.report.is_some() { None } else { Some(0) };
+            }
+            Action::Evidence => {
+                (self.evidence, self.help) = (if self.evidence.is_some() { None } else { Some(0) }, None);
             }
             Action::Zoom => self.zoomed = !self.zoomed,
             Action::NextGpu => self.view.gpu = next_bit(self.seen.gpus, self.view.gpu, false),
@@ -351,8 +358,8 @@ impl App {
     }
 
     fn back(&mut self) {
-        if self.help.is_some() {
-            self.help = None;
+        if self.help.is_some() || self.evidence.is_some() {
+            (self.help, self.evidence) = (None, None);
         } else if self.zoomed {
             self.zoomed = false;
         } else {
@@ -384,6 +391,8 @@ impl App {
             // No further than the last of its lines: actions, headings, panes.
             let last = u16::try_from(ACTIONS.len() + 10 + self.panes).unwrap_or(u16::MAX);
             *line = if up { line.saturating_sub(1) } else { (*line + 1).min(last) };
+        } else if let Some(line) = &mut self.evidence {
+            *line = if up { line.saturating_sub(1) } else { (*line + 1).min(self.last_line) };
         } else if self.at_probes() {
             let last = listed().count().saturating_sub(1);
             match &mut self.view.report {

@@ -197,14 +197,32 @@ fn a_report_is_looked_at_without_starting_anything() {
         assert_eq!(effects, [], "{keys:?}");
         (app.view.probe, app.view.report, app.zoomed)
     };
-    assert_eq!(press(&[Key::Down, Key::Enter]), (0, None, true), "in another pane");
-    assert_eq!(press(&[Key::Enter, Key::Char('p')]), (0, None, false));
+    assert_eq!(press(&[Key::Down, Key::Enter, Key::Enter]), (0, None, false), "in another pane");
+    assert_eq!(press(&[Key::Char('p')]), (0, None, false));
     assert_eq!(press(&[Key::Char('j'), Key::Down, Key::Up, Key::Char('j')]), (2.min(last), None, false));
     assert_eq!(press(&[Key::Down; 40]), (last, None, false));
     assert_eq!(press(&[Key::Enter, Key::Down, Key::Down]), (last, Some(2), false));
     assert_eq!(press(&[Key::Down; 40]), (last, Some(7), false), "no further than its last line");
     assert_eq!(press(&[Key::Char('z'), Key::Esc]), (last, None, true), "the report closes first");
     assert_eq!(press(&[Key::Esc, Key::Up]), (last.saturating_sub(1), None, false));
+}
+
+#[test]
+fn the_evidence_opens_from_everywhere_scrolls_and_closes() {
+    let mut app = App::new(Origin::Live, Time(1), 6).with_probes(Some(4));
+    let mut press = |keys: &[Key]| {
+        keys.iter().for_each(|&key| assert_eq!(app.update(Event::Key(key)), None));
+        app.update(Event::LastLine(2));
+        (app.evidence, app.help)
+    };
+    assert_eq!(press(&[Key::Enter]), (Some(0), None));
+    assert_eq!(press(&[Key::Down; 5]), (Some(2), None), "no further than its last line");
+    assert_eq!(press(&[Key::Up]), (Some(1), None));
+    assert_eq!(press(&[Key::Char('?')]), (None, Some(0)), "the help takes its place");
+    assert_eq!(press(&[Key::Enter, Key::Esc]), (None, None));
+    assert_eq!(press(&[Key::Char('p'), Key::Enter]), (None, None), "there it opens a report");
+    assert_eq!(press(&[Key::Char('D')]), (Some(0), None));
+    assert_eq!(press(&[Key::Enter]), (None, None), "closes what is open");
 }
 
 #[test]

@@ -217,7 +217,7 @@ impl Plan {
             // A head and a row for each GPU below the title, but no more than half the screen unless it
             // takes that to show eight. A frame costs one row more, and no GPU its own.
             let bare = strip_rows(wish.gpus);
-            let most = (rest.height / 2).max(rest.height.saturating_sub(FRAMED).min(EIGHT_GPUS));
+            let most = (rest.height / 2).max(rest.height.saturating_sub(LEAST_PANE).min(EIGHT_GPUS));
             let framed = bare >= FRAMED && bare < most;
             let area = top(rest, if framed { bare + 1 } else { bare.min(most) });
             self.place(strip, area, framed);

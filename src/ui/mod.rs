@@ -5,6 +5,7 @@
 //! clock, a file or a source.
 
 pub mod chrome;
+mod evidence;
 pub mod help;
 pub mod layout;
 pub mod pane;

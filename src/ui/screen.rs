@@ -12,6 +12,7 @@ use crate::probe::board::Board;
 use crate::store::Data;
 
 use super::chrome::{self, Chrome};
+use super::evidence::Page;
 use super::help;
 use super::layout::{Plan, Wish};
 use super::pane::{Context, Pane, PaneSpec};
@@ -29,6 +30,7 @@ pub struct Screen {
     chrome: Chrome,
     timeline: Timeline,
     verdict: Verdict,
+    evidence: Page,
     shade: Shade,
     wish: Option<Wish>,
     plan: Plan,
@@ -45,6 +47,7 @@ impl Screen {
             chrome: Chrome::default(),
             timeline: Timeline::default(),
             verdict: Verdict::default(),
+            evidence: Page::default(),
             shade: Shade::default(),
             wish: None,
             plan: Plan::default(),
@@ -70,7 +73,8 @@ impl Screen {
 
     /// The last line that a pane can be scrolled to, if one shows something that can be.
     pub fn last_line(&self) -> Option<u16> {
-        self.plan.slots.iter().find_map(|slot| self.panes[slot.pane].last_line())
+        let of_pane = || self.plan.slots.iter().find_map(|slot| self.panes[slot.pane].last_line());
+        self.evidence.last_line(self.plan.body).or_else(of_pane)
     }
 
     /// Whether a question to the user is on the screen, whole.
@@ -104,6 +108,7 @@ impl Screen {
             self.plan = Plan::make(&wish, self.specs);
             self.wish = Some(wish);
         }
+        self.evidence.prepare(data, self.timeline.diagnosis(), app.evidence.is_some(), self.theme);
         self.shade.fill(data, &app.view);
         for slot in &self.plan.slots {
             let focused = slot.pane == app.focus;
@@ -129,6 +134,10 @@ impl Screen {
         self.chrome.draw_footer(buf, plan.footer, theme, app);
         if let Some(first) = app.help {
             help::draw(buf, plan.body, theme, self.specs, first);
+            return;
+        }
+        if let Some(first) = app.evidence {
+            self.evidence.draw(buf, plan.body, theme, first);
             return;
         }
         let numbers = self.verdict.draw_brief(buf, plan.numbers, theme);

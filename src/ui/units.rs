@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use crate::model::Reading;
+use crate::model::{Reading, Time};
 
 /// A short text on the stack, so that a number with its unit can be padded as one.
 struct Short {
@@ -125,6 +125,17 @@ unit!(
     Whole, |v, f| pad(f, format_args!("{v:.0}"))
 );
 
+/// A moment as the time of its day, UTC: "14:07:12".
+#[derive(Clone, Copy, Debug)]
+pub struct TimeOfDay(pub Time);
+
+impl Display for TimeOfDay {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let s = self.0.0 / 1000 % 86_400;
+        pad(f, format_args!("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60))
+    }
+}
+
 /// A length of time on the axis: "60 s", "10 min", "6 h".
 #[derive(Clone, Copy, Debug)]
 pub struct Span(pub u64);
@@ -156,6 +167,7 @@ mod tests {
         assert_eq!(format!("{}", Seconds(v(0.0046))), "4.60 ms");
         assert_eq!(format!("{}", Number(v(4076.0))), "4.08k");
         assert_eq!(format!("{}", Number(v(128.0))), "128");
+        assert_eq!(TimeOfDay(Time(1_795_961_220_900)).to_string(), "14:07:00");
         assert_eq!(format!("{:>7}|", Percent(v(80.6))), "   81 %|");
         assert_eq!(format!("{:>6}|", Watts(Reading::Missing(Why::NotPermitted))), "denied|");
     }

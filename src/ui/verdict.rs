@@ -286,4 +286,4 @@ impl Writer<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::ui) mod tests;

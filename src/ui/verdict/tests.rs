@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::derive::quantile::Quantile;
-use crate::diagnosis::{Cause, Fix, LatencySplit, Sentence};
+use crate::diagnosis::{Cause, Evidence, Fix, LatencySplit, Sentence};
 use crate::model::Reading;
 use crate::store::{Retention, Store};
 use crate::ui::theme::{Charset, Depth};
@@ -42,7 +42,7 @@ fn finding(subject: Subject, cause: Cause, severity: Severity, full: &str, short
 }
 
 /// A full KV cache, with what would help and what else is found.
-fn slow() -> Diagnosis {
+pub(in crate::ui) fn slow() -> Diagnosis {
     let engine = Subject::Engine(0);
     let mut kv = finding(
         engine,
@@ -57,7 +57,14 @@ fn slow() -> Diagnosis {
         now: Some("0.25".into()),
         try_value: Some("0.9".into()),
         gain: Some("101 GiB unused, room for 4.6 times the tokens".into()),
-        probe: None,
+        probe: Some("kvload"),
+    });
+    kv.evidence.push(Evidence {
+        text: "220 requests wait".into(),
+        metric: "requests_waiting",
+        value: 220.0,
+        unit: "requests",
+        source: "engine",
     });
     let power = finding(
         Subject::Gpu(0),
