@@ -42,7 +42,7 @@ actions! {
         Show [Char('1'), Char('2'), Char('3'), Char('4'), Char('5'), Char('6'), Char('7'), Char('8'), Char('9')]
             "1-9" "" "Pane by its number.";
         Zoom [Char('z')] "z" "zoom" "The pane alone on the screen, and back.";
-        Evidence [Enter, Char('D')] "Enter D" "" "Why: each finding with the figures it was judged from, its rule and what would help. On a probe, Enter opens the last report.";
+        Evidence [Enter, Char('D')] "Enter D" "" "Each finding with its figures, rule and fixes. On a probe, Enter opens its last report.";
     }
     "What is shown" {
         NextGpu [Char('g')] "g" "" "Next GPU.";
@@ -76,7 +76,7 @@ actions! {
     }
     "Program" {
         Help [Char('?')] "?" "help" "This screen.";
-        Back [Esc] "Esc" "" "Closes the help or the evidence, then a report, then what is said about probes, then the zoom, then the cursor.";
+        Back [Esc] "Esc" "" "Closes help or evidence, then a report, what is said about probes, the zoom, the cursor.";
         Demo [Char('d')] "d" "" "Where there is neither GPU nor engine: a recording of a real H200 serving a model.";
         Repaint [Ctrl('l')] "Ctrl-L" "" "Paint the screen anew.";
         Suspend [Ctrl('z')] "Ctrl-Z" "" "Back to the shell; fg returns here.";

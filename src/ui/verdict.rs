@@ -197,7 +197,10 @@ impl Writer<'_> {
         let also = if lines.len() < usize::from(self.rows) { self.also(said) } else { String::new() };
         if let Some(fix) = first.fixes.first().filter(|_| !well && self.left(lines) > 0) {
             let spare = self.left(lines).saturating_sub(u16::from(!also.is_empty()));
-            lines.push(entry("FIX", Role::Dim, self.longest(&words::fix(fix, self.theme), spare.max(1))));
+            let text = self.fullest(&words::fix(fix, self.theme), spare.max(1));
+            if !text.is_empty() {
+                lines.push(entry("FIX", Role::Dim, text));
+            }
         }
         if !also.is_empty() && self.left(lines) > 0 {
             lines.push(entry(ALSO, Role::Dim, also));
@@ -260,11 +263,9 @@ impl Writer<'_> {
             .map_or_else(|| text.to_owned(), |whose| format!("{whose}: {text}"))
     }
 
-    /// The first form that fits a row; else the last one, over several rows.
-    fn longest(&self, forms: &[String], rows: u16) -> String {
-        let one = forms.iter().find(|form| width(form) <= self.room);
-        let wraps = || forms.iter().rev().find(|form| wrapped_rows(form, self.room) <= rows);
-        one.or_else(wraps).cloned().unwrap_or_default()
+    /// The fullest form that takes no more than these rows.
+    fn fullest(&self, forms: &[String], rows: u16) -> String {
+        forms.iter().find(|form| wrapped_rows(form, self.room) <= rows).cloned().unwrap_or_default()
     }
 
     /// The other findings, as many as fit a row whole.
