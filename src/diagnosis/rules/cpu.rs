@@ -1,7 +1,7 @@
 //! The server's own CPU: a thread that is always busy, or one that is ready and does not get to run.
 
 use super::super::scene::{EngineScene, Role, Scene};
-use super::super::words::Secs;
+use super::super::words::{Secs, program};
 use super::super::{Cause, Finding, Fix, Sentence, Severity};
 use super::Rule;
 use crate::model::Subject;
@@ -81,8 +81,9 @@ fn host_cpu(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
             ),
         )
     };
+    let who = if waits.is_some() || by_quota { "the server's threads wait" } else { "threads on this host wait" };
     let words = Sentence::new(
-        format!("the server's threads wait for a CPU {lost:.0} % of the time: {why}"),
+        format!("{who} for a CPU {lost:.0} % of the time: {why}"),
         format!("threads wait for a CPU {lost:.0} %"),
     );
     let cost = (lost / 100.0).clamp(0.3, 0.9);
@@ -102,6 +103,10 @@ fn host_cpu(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
             .shows(("cpu_busy_pct", "%", "host"), host.cpu_busy, |pct| format!("the host's CPUs are {pct:.0} % busy"))
             .shows(("cpu_pct", "%", "process"), busiest, |pct| {
                 format!("the engine's busiest thread gets {pct:.0} % of a core")
+            })
+            .shows(("cpu_pct", "%", "process"), host.other.as_ref().map(|other| other.2), |pct| {
+                let (pid, command) = host.other.as_ref().map_or((0, ""), |other| (other.0, &*other.1));
+                format!("{} (pid {pid}) takes {pct:.0} % of a core", program(command))
             })
             .fix(fix),
     )

@@ -36,28 +36,27 @@ fn silent(engine: &EngineScene, why: &str) -> Finding {
     let (stopped, name) = (stopped(engine), &engine.name);
     let short = format!("{name} does not answer");
     let full = match stopped {
-        Some(state) => format!("{name} takes connections and does not answer: its process is {state}"),
+        Some((pid, state)) => format!("{name} takes connections and does not answer: its process {pid} is {state}"),
         None => format!("{name} takes connections and does not answer: {why}"),
     };
     let finding =
         Finding::new(Subject::Engine(engine.index), Cause::Stalled, Severity::Act, 1.0, Sentence::new(full, short));
-    finding.fix(continue_or_restart(stopped.is_some()))
+    finding.fix(continue_or_restart(stopped))
 }
 
-fn continue_or_restart(stopped: bool) -> Fix {
-    if stopped {
-        Fix::todo("Let the process go on: kill -CONT PID", "kill -CONT its process")
-    } else {
-        Fix::todo(
+fn continue_or_restart(stopped: Option<(u32, &str)>) -> Fix {
+    match stopped {
+        Some((pid, _)) => Fix::todo(format!("Let the process go on: kill -CONT {pid}"), format!("kill -CONT {pid}")),
+        None => Fix::todo(
             "See the engine's log; a stack of its main thread (py-spy dump) shows where it stands; then restart it",
             "see its log, restart it",
-        )
+        ),
     }
 }
 
-/// "stopped (SIGSTOP)" where one of its processes is.
-fn stopped(engine: &EngineScene) -> Option<&'static str> {
-    engine.processes.iter().find_map(|process| process.stopped())
+/// The process of the engine that cannot run, and what it is.
+fn stopped(engine: &EngineScene) -> Option<(u32, &'static str)> {
+    engine.processes.iter().find_map(|process| Some((process.pid, process.stopped()?)))
 }
 
 fn still(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
@@ -73,7 +72,7 @@ fn still(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
     let (running, waiting) = (engine.running.unwrap_or(0.0), engine.waiting.unwrap_or(0.0));
     let counts = format!("{} run, {} wait, and nothing has moved for {}", Num(running), Num(waiting), Secs(still));
     let full = match stopped {
-        Some(state) => format!("{counts}: a process of the engine is {state}"),
+        Some((pid, state)) => format!("{counts}: the engine's process {pid} is {state}"),
         None if gpu_rests && !rests => format!("{counts}: the engine computes on the CPU and the GPU rests"),
         None if gpu_rests => {
             format!("{counts}: the engine is stuck, or these figures are old and all clients have left")
@@ -93,5 +92,5 @@ fn still(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
             format!("{} works {:.0} % of the time", gpu.label(), busy * 100.0)
         });
     }
-    Some(finding.fix(continue_or_restart(stopped.is_some())))
+    Some(finding.fix(continue_or_restart(stopped)))
 }

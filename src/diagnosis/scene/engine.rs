@@ -5,8 +5,8 @@ use crate::derive::means::{MEANS, mean};
 use crate::derive::quantile::quantile;
 use crate::engine::launch;
 use crate::engine::{self, Setting};
-use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
-use crate::store::{Bin, Data, HistogramWindow, ProcessRow, Window};
+use crate::model::{FactKey, Metric, ProcessState, Reading, SourceId, SourceState, Subject, Time, Why};
+use crate::store::{Bin, Data, HistogramWindow, ProcessRow, ThreadRow, Window};
 
 use super::super::past::{Load, Past, UsualGap};
 use super::super::{ClientView, LatencySplit};
@@ -20,6 +20,8 @@ const PROMPTS_MS: u64 = 8_000;
 const TABLES: u64 = 3;
 /// Time between them, ms.
 const TABLE_MS: u64 = 1_000;
+/// A thread that uses less than this does not work, % of a core.
+const WORKING_THREAD: f64 = 3.0;
 /// How long without a token or request an engine may be before that is looked at, ms: the longest that is looked back.
 const LOOK_BACK_MS: u64 = 120_000;
 /// Counters of which at least one moves while an engine makes progress.
@@ -67,16 +69,17 @@ pub(in crate::diagnosis) struct EngineProcess {
     pub(in crate::diagnosis) cpus_allowed: Option<f64>,
     /// Time in which its cgroup's quota holds it back, ms/s.
     pub(in crate::diagnosis) throttled_ms: Option<f64>,
-    /// Its state as the kernel writes it: `R`, `S`, `D`, `T`.
-    pub(in crate::diagnosis) state: Option<char>,
+    /// What its main thread is doing.
+    pub(in crate::diagnosis) state: Option<ProcessState>,
 }
 
 impl EngineProcess {
     /// What it is when it cannot run at all.
     pub(in crate::diagnosis) fn stopped(&self) -> Option<&'static str> {
         match self.state {
-            Some('T' | 't') => Some("stopped (SIGSTOP or a debugger)"),
-            Some('Z' | 'X') => Some("dead"),
+            Some(ProcessState::Stopped) => Some("stopped (SIGSTOP)"),
+            Some(ProcessState::Traced) => Some("held by a debugger"),
+            Some(ProcessState::Zombie) => Some("dead"),
             _ => None,
         }
     }
@@ -185,8 +188,8 @@ impl EngineScene {
             preemptions: over(Metric::Preemptions),
             generated,
             prompt,
-            drafted: None,
-            accepted: None,
+            drafted: over(Metric::SpecDraftTokens),
+            accepted: over(Metric::SpecAcceptedTokens),
             active: active(data, subject, window),
             hit_share,
             ttft: histogram_mean(data, subject, Metric::Ttft, window, scratch),
@@ -293,6 +296,8 @@ fn reach(data: &Data, engine: u8, at: Time) -> Reach {
     let why = || state.why().to_owned();
     match state {
         SourceState::Starting => Reach::Starting,
+        // A scrape is late, and what was read before it is no longer current.
+        SourceState::Degraded(_) if is_stale(data, engine, at) => Reach::Silent(why()),
         SourceState::Ok | SourceState::Degraded(_) => Reach::Read,
         SourceState::Unauthorized(_) => Reach::NeedsKey,
         SourceState::Failed(_) if state.answers() => Reach::NoMetrics(why()),
@@ -309,6 +314,11 @@ fn active(data: &Data, subject: Subject, window: Window) -> Option<f64> {
     let known: Vec<f32> = bins.iter().filter_map(Bin::mean).collect();
     let active = known.iter().filter(|&&running| running > 0.0).count();
     (!known.is_empty()).then(|| active as f64 / known.len() as f64)
+}
+
+/// Whether its gauges are too old to be current.
+fn is_stale(data: &Data, engine: u8, at: Time) -> bool {
+    level(data, engine, Metric::RequestsRunning, at).why() == Some(Why::Stale)
 }
 
 fn histogram_mean(
@@ -347,17 +357,33 @@ fn processes(data: &Data, pids: &[u32], at: Time) -> (Vec<EngineProcess>, Vec<u8
         EngineProcess {
             pid: row.pid,
             role: if server(words) && row.gpus.is_empty() { Role::Server } else { Role::Core },
-            cpu_pct: over(|row| row.cpu_pct),
+            cpu_pct: over(busiest_thread),
             major_faults: over(|row| row.majflt_per_s),
-            wait_pct: None,
-            cpus_allowed: None,
-            throttled_ms: None,
-            state: None,
+            wait_pct: over(longest_wait),
+            cpus_allowed: row.limits.allowed.value(),
+            throttled_ms: over(|row| row.throttled_ms_per_s),
+            state: row.state,
         }
     });
     let averaged = averaged.collect();
     let started = words.into_iter().filter(server).max_by_key(Vec::len).unwrap_or_default();
     (averaged, gpus, started)
+}
+
+/// The CPU of the busiest thread, or of the whole process where its threads are not read, % of a core.
+fn busiest_thread(row: &ProcessRow) -> Reading {
+    let threads = row.threads.iter().filter_map(|thread| thread.cpu_pct.value());
+    threads.reduce(f64::max).map_or(row.cpu_pct, Reading::new)
+}
+
+/// The time that a thread which works was ready and waited for a CPU, %. Threads that hardly run wait for nothing that
+/// clients feel.
+fn longest_wait(row: &ProcessRow) -> Reading {
+    let works = |thread: &&ThreadRow| thread.cpu_pct.value().is_some_and(|cpu| cpu >= WORKING_THREAD);
+    let waits = row.threads.iter().filter(works).filter_map(|thread| thread.wait_pct.value());
+    let known = row.threads.iter().any(|thread| thread.wait_pct.value().is_some());
+    let none = if known { Reading::new(0.0) } else { Reading::Missing(Why::NotYet) };
+    waits.reduce(f64::max).map_or(none, Reading::new)
 }
 
 /// The mean of a figure of a process over the last tables.

@@ -168,7 +168,7 @@ fn others(data: &Data, gpu: u8, window: Window, engines: &[EngineScene]) -> Vec<
             command: row.command.to_string(),
             mem: mem.value(),
             cpu_pct: row.cpu_pct.value(),
-            share_pct: None,
+            share_pct: row.shares.iter().find(|(on, _)| *on == gpu).and_then(|(_, share)| share.value()),
         })
     })
     .collect()

@@ -1,6 +1,6 @@
 //! The machine: CPU, memory, page faults, network.
 
-use crate::model::{Metric, Subject};
+use crate::model::{Metric, Subject, Time};
 use crate::store::{Data, Window};
 
 /// Figures of the host. `None`: not known.
@@ -14,6 +14,8 @@ pub(in crate::diagnosis) struct HostScene {
     pub(in crate::diagnosis) mem_total: Option<f64>,
     pub(in crate::diagnosis) major_faults: Option<f64>,
     pub(in crate::diagnosis) retransmits: Option<f64>,
+    /// The busiest process that neither serves nor is on a GPU: its pid, command and CPU, % of a core.
+    pub(in crate::diagnosis) other: Option<(u32, String, f64)>,
 }
 
 impl HostScene {
@@ -30,6 +32,15 @@ impl HostScene {
             mem_total: newest(Metric::HostMemTotal),
             major_faults: mean(Metric::MajorFaults),
             retransmits: mean(Metric::TcpRetrans),
+            other: busiest_other(data, window.end),
         }
     }
+}
+
+/// The busiest of the other processes that are listed while a server is short of CPU.
+fn busiest_other(data: &Data, at: Time) -> Option<(u32, String, f64)> {
+    let table = data.processes(at).filter(|table| at.since(table.at) <= u64::from(table.valid_ms))?;
+    let others = table.rows.iter().filter(|row| row.other);
+    let busiest = others.filter_map(|row| Some((row, row.cpu_pct.value()?))).max_by(|a, b| a.1.total_cmp(&b.1));
+    busiest.map(|(row, cpu)| (row.pid, row.command.to_string(), cpu))
 }
