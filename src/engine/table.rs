@@ -290,7 +290,7 @@ impl<'a> Found<'a> {
                 place(&mut self.models, value.clone());
             }
             if self.table.ranks.contains(&&*name) {
-                rank = joined(rank, value);
+                rank = joined(&rank, value);
             }
         }
         found.rank = place(&mut self.ranks, rank);
@@ -417,11 +417,11 @@ fn place<'a>(names: &mut Vec<Cow<'a, str>>, name: Cow<'a, str>) -> usize {
 /// The replica that a line is about, as [`Found::parts`] names it.
 pub fn replica<'a>(table: &Table, sample: &Sample<'a>) -> Cow<'a, str> {
     let of_rank = sample.labels().filter(|label| table.ranks.contains(&&*label.name()));
-    of_rank.map(|label| label.value()).fold(Cow::Borrowed(""), joined)
+    of_rank.map(|label| label.value()).fold(Cow::Borrowed(""), |rank, value| joined(&rank, value))
 }
 
 /// One name of two.
-fn joined<'a>(rank: Cow<'a, str>, value: Cow<'a, str>) -> Cow<'a, str> {
+fn joined<'a>(rank: &str, value: Cow<'a, str>) -> Cow<'a, str> {
     if rank.is_empty() { value } else { format!("{rank}/{value}").into() }
 }
 

@@ -76,7 +76,7 @@ pub(super) async fn get(
         if is_page(&response, body) { Err(Trouble::Html) } else { Ok(()) }
     };
     let done = tokio::time::timeout(limit, read).await;
-    let done = done.unwrap_or_else(|_| Err(if begun { Trouble::Timeout(limit) } else { Trouble::Silent(limit) }));
+    let done = done.unwrap_or(Err(if begun { Trouble::Timeout(limit) } else { Trouble::Silent(limit) }));
     if done.is_err() {
         // It may have grown far beyond what a good answer needs.
         *body = Vec::new();
