@@ -1,7 +1,12 @@
 //! Inputs that users of other tools reported, made small, against what is right of each. `assets/cases/NN` holds the
 //! bodies; which report each one is from, and what is right, stands at its test.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "in a test an error is a failure")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::float_cmp,
+    reason = "in a test an error is a failure, and a figure is what it is"
+)]
 
 mod support;
 

@@ -141,18 +141,22 @@ impl Adapter for Vllm {
     fn translate(&self, answers: Answers<'_>, engine: u8, _: &mut Memory, batch: &mut Batch) -> usize {
         let subject = Subject::Engine(engine);
         let (mut pools, mut adapters, mut answered) = (Pools::default(), Adapters::default(), None);
-        let found = Found::read(&TABLE, answers.body(METRICS), |sample| match &*sample.name {
-            "vllm:cache_config_info" | "ray_vllm_cache_config_info" => pools.take(sample),
-            "vllm:lora_requests_info" | "ray_vllm_lora_requests_info" => adapters.take(sample),
-            "http_requests_total" => answered = greater(answered, Some(0.0)).map(|n| n + server_error(sample)),
-            _ => {}
+        let mut behind_ray = false;
+        let found = Found::read(&TABLE, answers.body(METRICS), |sample| {
+            behind_ray |= sample.name.starts_with(RAY);
+            match &*sample.name {
+                "vllm:cache_config_info" | "ray_vllm_cache_config_info" => pools.take(sample),
+                "vllm:lora_requests_info" | "ray_vllm_lora_requests_info" => adapters.take(sample),
+                "http_requests_total" => answered = greater(answered, Some(0.0)).map(|n| n + server_error(sample)),
+                _ => {}
+            }
         });
         pools.emit(&found, subject, batch);
         adapters.emit(subject, batch);
         if let Some(failed) = greater(found.value(Metric::RequestsFailed), answered) {
             batch.push(subject, Metric::RequestsFailed, failed);
         }
-        if answers.get(METRICS).is_some_and(|answer| super::holds(answer, &[RAY])) {
+        if behind_ray {
             batch.fact(subject, FactKey::Behind, "Ray");
         }
         batch.fact(subject, FactKey::KvLayout, "paged");
