@@ -12,6 +12,7 @@ macro_rules! mutter {
     ($($text:tt)*) => { $crate::cli::mutter(format_args!($($text)*)) };
 }
 
+mod check;
 mod probe;
 
 use std::io::{self, IsTerminal, Write};
@@ -26,6 +27,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::app::Exit;
+use crate::diagnosis::Slo;
 use crate::model::{Clock, SystemClock};
 use crate::net::access::{Access, AuthFile, TOKEN_VARIABLE, Token};
 use crate::net::tls::Authorities;
@@ -37,6 +39,7 @@ use crate::sampler::replay::Input as Recorded;
 use crate::sampler::{GpuIds, Options};
 use crate::store::Retention;
 use crate::term::{self, caps, input};
+use check::CheckArgs;
 use probe::ProbeCommand;
 
 /// Shortest and longest period of the fast readings. Below 100 ms the GPU's own counters are no
@@ -51,7 +54,8 @@ Keys for engines are read from WARPTOP_ENGINE_TOKEN (a bearer token for those gi
 --engine) and from the file of --engine-auth, never from the command line.
 
 Exit codes: 0 ok, 1 error, 2 usage (also: no terminal to draw on), 3 a probe's verdict is 'failed',
-4 a probe was refused or declined, 130 ended by a signal.
+4 a probe was refused or declined, 5 'check' found something that asks for action, 6 'check' could
+not judge, 130 ended by a signal.
 warptop only looks: it sets nothing on a GPU and opens no port.";
 
 /// Why is this LLM server slow? What the silicon, the server and the host do, on one time axis.
@@ -64,6 +68,9 @@ struct Cli {
     sources: Sources,
     #[command(flatten)]
     look: Look,
+    /// Objectives for latencies, e.g. ttft_p99=500ms,itl_p99=50ms; of ttft, itl, tpot, e2e and queue, at p50, p95 and p99
+    #[arg(long, global = true, value_name = "SLO", default_value = "", hide_default_value = true, value_parser = Slo::parse)]
+    slo: Slo,
     /// Fail on purpose: for the tests of what the terminal looks like afterwards.
     #[arg(long, hide = true, value_enum)]
     test_panic: Option<TestPanic>,
@@ -92,6 +99,8 @@ enum Command {
     },
     /// One reading, for scripts
     Snapshot(SnapshotArgs),
+    /// One verdict for scripts: exit code 0 when nothing asks for action, 5 when something does, 6 when nothing can be judged
+    Check(CheckArgs),
     /// Measure what this machine can do: one probe, in a process of its own
     #[command(subcommand)]
     Probe(ProbeCommand),
@@ -326,6 +335,7 @@ pub fn main() -> ExitCode {
     let (replays, sources) = match &cli.command {
         Some(Command::Demo | Command::Replay { .. }) => (true, cli.sources.clone()),
         Some(Command::Snapshot(args)) => (args.replay.is_some(), args.sources.clone().or(&cli.sources)),
+        Some(Command::Check(args)) => (args.replay.is_some(), args.sources.clone().or(&cli.sources)),
         Some(Command::Record { sources, .. }) => (false, sources.clone().or(&cli.sources)),
         Some(Command::Probe(what)) => (false, what.sources().cloned().unwrap_or_default().or(&cli.sources)),
         Some(Command::ProbeChild { .. }) | None => (false, cli.sources.clone()),
@@ -339,7 +349,8 @@ pub fn main() -> ExitCode {
         Some(Command::Demo) => watch(&cli, Some(&Recorded::Demo)),
         Some(Command::Replay { file }) => watch(&cli, Some(&recorded(file))),
         Some(Command::Record { output, duration, .. }) => record(&sources, output, *duration),
-        Some(Command::Snapshot(args)) => snapshot(&sources, args),
+        Some(Command::Snapshot(args)) => snapshot(&sources, args, &cli.slo),
+        Some(Command::Check(args)) => check::run(&sources, args, &cli.slo),
         Some(Command::Probe(what)) => probe::run(&sources, what),
         Some(Command::ProbeChild { request, .. }) => Ok(link::run_as_child(request)),
     };
@@ -459,14 +470,19 @@ fn record(sources: &Sources, output: &std::path::Path, duration: Option<Duration
     }
 }
 
-fn snapshot(sources: &Sources, args: &SnapshotArgs) -> Result<u8, Failure> {
+/// A recording that gives no reading.
+fn no_reading(error: SnapshotError) -> Failure {
+    match error {
+        SnapshotError::TooLate { .. } => Failure::Usage(error.to_string()),
+        SnapshotError::Replay(_) | SnapshotError::Empty(_) => Failure::error(error),
+    }
+}
+
+fn snapshot(sources: &Sources, args: &SnapshotArgs, slo: &Slo) -> Result<u8, Failure> {
     let window = args.window.map(Duration::from_secs_f64);
     let reading = if let Some(file) = &args.replay {
         let at = args.at.map(Duration::from_secs_f64);
-        let (reading, problems) = runtime::snapshot_of(&recorded(file), at, window).map_err(|error| match error {
-            SnapshotError::TooLate { .. } => Failure::Usage(error.to_string()),
-            SnapshotError::Replay(_) | SnapshotError::Empty(_) => Failure::error(error),
-        })?;
+        let (reading, problems) = runtime::snapshot_of(&recorded(file), at, window, slo).map_err(no_reading)?;
         for problem in problems {
             complain!("{problem}");
         }
@@ -476,7 +492,14 @@ fn snapshot(sources: &Sources, args: &SnapshotArgs) -> Result<u8, Failure> {
         // A rate takes two scrapes.
         let slow = sources.engine_interval.filter(|&period| period > Timing::DEFAULT.period);
         let window = window.or(slow.map(|period| period.mul_f64(1.5)));
-        runtime::snapshot_now(&clock, &sources.options()?, sources.interval(), window, probe::files().ok().as_ref())
+        runtime::snapshot_now(
+            &clock,
+            &sources.options()?,
+            sources.interval(),
+            window,
+            probe::files().ok().as_ref(),
+            slo,
+        )
     };
     let mut json = serde_json::to_string_pretty(&reading).map_err(Failure::error)?;
     json.push('\n');

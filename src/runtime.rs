@@ -5,6 +5,7 @@
 //! [`Inputs`], so that the whole program runs in a test on a terminal in memory.
 
 mod ceilings;
+mod check;
 mod endpoint;
 mod headless;
 mod headless_probe;
@@ -33,6 +34,7 @@ use crate::ui::panes::PANES;
 use crate::ui::screen::Screen;
 use crate::ui::theme::Theme;
 
+pub use check::{check_now, check_of};
 pub use endpoint::Reach;
 pub use headless::{SnapshotError, record, snapshot_now, snapshot_of};
 pub use headless_probe::{Interrupted, Prepared, Ran, Step, Wanted};

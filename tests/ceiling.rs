@@ -11,6 +11,7 @@ use std::time::Duration;
 mod fake_nvml;
 
 use serde_json::{Value, json};
+use warptop::diagnosis::Slo;
 use warptop::model::{Clock, SystemClock};
 use warptop::probe::files::Files;
 use warptop::probe::report::Report;
@@ -80,8 +81,8 @@ fn a_stored_report_is_the_ceiling_of_that_very_gpu_live_and_recorded() {
     }
     let options = Options { nvml_library: Some(library), ..Options::default() };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-    hold(&gpus(&snapshot_now(&clock, &options, FAST, None, Some(&files))));
-    let without = gpus(&snapshot_now(&clock, &options, FAST, None, None));
+    hold(&gpus(&snapshot_now(&clock, &options, FAST, None, Some(&files), &Slo::default())));
+    let without = gpus(&snapshot_now(&clock, &options, FAST, None, None, &Slo::default()));
     assert!(without[0]["dram_ceiling"].is_null(), "{without:?}");
 
     let path = home.path().join("recording.jsonl.gz");
@@ -89,7 +90,7 @@ fn a_stored_report_is_the_ceiling_of_that_very_gpu_live_and_recorded() {
     let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
     let second = Some(Duration::from_millis(1_500));
     record(&inputs, &options, FAST, &Output::File(path.clone()), second, Some(&files)).unwrap();
-    let (reading, problems) = snapshot_of(&Recorded::File(path), None, None).unwrap();
+    let (reading, problems) = snapshot_of(&Recorded::File(path), None, None, &Slo::default()).unwrap();
     assert_eq!(problems, [""; 0]);
     hold(&gpus(&reading));
 }

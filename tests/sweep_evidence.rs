@@ -159,7 +159,7 @@ fn the_recording_of_the_kept_sweep_shows_what_its_report_says_of_the_last_level(
     let at = Duration::from_millis(level.to_unix_ms - BEGAN);
     let window = Duration::from_millis(level.to_unix_ms - level.from_unix_ms);
     let file = path("docs/evidence/sweep/h200-vllm-0.25.1.jsonl.gz");
-    let (reading, problems) = snapshot_of(&Recorded::File(file), Some(at), Some(window)).unwrap();
+    let (reading, problems) = snapshot_of(&Recorded::File(file), Some(at), Some(window), &Slo::default()).unwrap();
     assert_eq!(problems, [""; 0]);
     let json = serde_json::to_value(&reading).unwrap();
     let sm = json["gpus"][0]["sm_active_pct"].as_f64().unwrap();

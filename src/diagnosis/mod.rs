@@ -18,7 +18,7 @@ pub(crate) mod words;
 pub use cause::Cause;
 pub use finding::{ClientView, Diagnosis, Evidence, Finding, Fix, LatencySplit, Sentence, Severity};
 pub use rules::RULES;
-pub use slo::{Slo, SloError};
+pub use slo::{Attainment, Objective, Slo, SloError};
 pub use timeline::{Span, Timeline};
 
 use crate::model::Time;
@@ -30,4 +30,9 @@ pub fn diagnose(data: &Data, at: Time, slo: &Slo) -> Diagnosis {
     timeline.follow(data, at);
     timeline.complete(data);
     timeline.diagnosis().clone()
+}
+
+/// Every objective of `slo` beside what the clients of each engine saw up to `at`, as the rule for the tail judges it.
+pub fn attainments(data: &Data, at: Time, slo: &Slo) -> Vec<Attainment> {
+    rules::attainments(&scene::Scene::of(data, at, slo, &mut past::Past::default()))
 }

@@ -17,6 +17,8 @@ mod stalled;
 mod state;
 mod tail;
 
+pub(super) use tail::attainments;
+
 use super::scene::Scene;
 use super::{Cause, Finding, Severity};
 

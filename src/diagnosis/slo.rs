@@ -1,7 +1,9 @@
 //! Objectives that the user sets for latencies: `ttft_p99=500ms,itl_p99=50ms`.
 
+use std::fmt;
 use std::time::Duration;
 
+use crate::derive::quantile::Quantile;
 use crate::model::Metric;
 
 /// One objective.
@@ -13,6 +15,26 @@ pub struct Objective {
     pub quantile: f64,
     /// The most it may be, s.
     pub most_s: f64,
+}
+
+/// One objective beside what the clients of one engine saw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attainment {
+    /// Which engine.
+    pub engine: u8,
+    /// What was asked for.
+    pub objective: Objective,
+    /// What was seen; `None` where no request tells, or the engine cannot be judged.
+    pub seen: Option<Quantile>,
+}
+
+impl Attainment {
+    /// Whether it is missed for certain: above it even at the lower bound, or by the estimate where there are enough
+    /// requests to call it one. `None` where nothing was seen.
+    pub fn missed(&self) -> Option<bool> {
+        let most = self.objective.most_s;
+        self.seen.map(|seen| seen.lo > most || seen.enough && seen.value > most)
+    }
 }
 
 /// All objectives; none by default.
@@ -61,6 +83,18 @@ impl Slo {
     }
 }
 
+/// As it is written on the command line.
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let latency = LATENCIES.iter().find(|(_, metric)| *metric == self.metric).map_or("", |(name, _)| name);
+        let quantile = (self.quantile * 100.0).round();
+        match self.most_s {
+            s if s < 1.0 => write!(f, "{latency}_p{quantile}={}ms", (s * 1e6).round() / 1e3),
+            s => write!(f, "{latency}_p{quantile}={s}s"),
+        }
+    }
+}
+
 impl std::str::FromStr for Slo {
     type Err = SloError;
 
@@ -103,6 +137,8 @@ mod tests {
         let expected = [(Metric::Ttft, 0.99, 0.5), (Metric::Itl, 0.95, 0.05), (Metric::E2e, 0.5, 60.0)];
         let found: Vec<_> = slo.objectives().iter().map(|o| (o.metric, o.quantile, o.most_s)).collect();
         assert_eq!(found, expected);
+        let written: Vec<_> = slo.objectives().iter().map(ToString::to_string).collect();
+        assert_eq!(written, ["ttft_p99=500ms", "itl_p95=50ms", "e2e_p50=60s"]);
         assert_eq!(Slo::parse(""), Ok(Slo::default()));
         for wrong in ["ttft=5s", "ttft_p98=5s", "speed_p99=5s", "ttft_p99"] {
             assert_eq!(Slo::parse(wrong), Err(SloError::Form(wrong.to_owned())));

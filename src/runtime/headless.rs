@@ -78,11 +78,12 @@ const LIVE_WINDOW: Duration = Duration::from_millis(1500);
 /// How much longer than its window a live reading waits for sources that are slow to start.
 const LIVE_PATIENCE: Duration = Duration::from_secs(3);
 
-fn ms(duration: Duration) -> u64 {
+pub(super) fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The reading of a recording `at` its start plus that long, or at its end; and what is missing in it.
+/// The reading of a recording `at` its start plus that long, or at its end, for the objectives of `slo`; and what is
+/// missing in it.
 ///
 /// # Errors
 /// When there is no recording or it ends before that.
@@ -90,35 +91,55 @@ pub fn snapshot_of(
     input: &Recorded,
     at: Option<Duration>,
     window: Option<Duration>,
+    slo: &Slo,
 ) -> Result<(Snapshot, Vec<String>), SnapshotError> {
-    let mut reader = input.open()?;
-    let store = Store::new(Retention::HOUR);
-    let bounds = load(&mut reader, &store, at.map(ms));
-    let mut problems = reader.problems().texts();
-    let Some((start, end)) = bounds else { return Err(SnapshotError::Empty(problems)) };
-    let wanted = at.map_or(end, |at| start + ms(at));
-    if wanted > end + REPLAY_SLACK_MS {
-        return Err(SnapshotError::TooLate { end_s: end.since(start) as f64 / 1000.0 });
+    let Moment { store, at, problems, .. } = Moment::of(input, at)?;
+    let window = Window::last(at, ms(window.unwrap_or(REPLAY_WINDOW)));
+    Ok((snapshot(&store.read(), Mode::Replay, window, slo), problems))
+}
+
+/// A moment of a recording.
+pub(super) struct Moment {
+    /// All that was recorded up to it.
+    pub(super) store: Store,
+    /// When the recording starts.
+    pub(super) start: Time,
+    /// The moment.
+    pub(super) at: Time,
+    /// What is missing, in words.
+    pub(super) problems: Vec<String>,
+}
+
+impl Moment {
+    /// The moment `at` after the start of the recording, or its end.
+    pub(super) fn of(input: &Recorded, at: Option<Duration>) -> Result<Self, SnapshotError> {
+        let mut reader = input.open()?;
+        let store = Store::new(Retention::HOUR);
+        let bounds = load(&mut reader, &store, at.map(ms));
+        let mut problems = reader.problems().texts();
+        let Some((start, end)) = bounds else { return Err(SnapshotError::Empty(problems)) };
+        let wanted = at.map_or(end, |at| start + ms(at));
+        if wanted > end + REPLAY_SLACK_MS {
+            return Err(SnapshotError::TooLate { end_s: end.since(start) as f64 / 1000.0 });
+        }
+        let out_of_order = store.read().out_of_order();
+        if out_of_order > 0 {
+            problems
+                .push(format!("{out_of_order} values are older than what was recorded before them and were left out"));
+        }
+        Ok(Self { store, start, at: wanted, problems })
     }
-    let window = Window::last(wanted, ms(window.unwrap_or(REPLAY_WINDOW)));
-    let data = store.read();
-    if data.out_of_order() > 0 {
-        problems.push(format!(
-            "{} values are older than what was recorded before them and were left out",
-            data.out_of_order()
-        ));
-    }
-    Ok((snapshot(&data, Mode::Replay, window, &Slo::default()), problems))
 }
 
 /// Reads this machine for the length of the window, or a little longer when a source is slow to start; what probes
-/// measured here before is in `files`.
+/// measured here before is in `files`, and the diagnosis is for the objectives of `slo`.
 pub fn snapshot_now(
     clock: &Arc<dyn Clock>,
     options: &Options,
     interval: Duration,
     window: Option<Duration>,
     files: Option<&Files>,
+    slo: &Slo,
 ) -> Snapshot {
     let window = window.unwrap_or(LIVE_WINDOW);
     let session = Session::live(clock, options, interval);
@@ -131,14 +152,14 @@ pub fn snapshot_now(
         if now >= most || (now >= least && settled(&session.store().read(), now)) {
             ceilings.tell(&session.sink, now);
             let data = session.store().read();
-            return snapshot(&data, Mode::Live, Window::last(now, ms(window)), &Slo::default());
+            return snapshot(&data, Mode::Live, Window::last(now, ms(window)), slo);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// Whether every source has said how it is, and each that can be read has given a rate: that takes two readings.
-fn settled(data: &Data, now: Time) -> bool {
+pub(super) fn settled(data: &Data, now: Time) -> bool {
     let spoke = [SourceId::Nvml, SourceId::Host].into_iter().all(|id| data.source(id).is_some());
     let started = data.sources().all(|(_, source)| *source.state_at(now) != SourceState::Starting);
     let rated = |source, subject, metric| {

@@ -1,6 +1,7 @@
 //! The tail of latencies: an objective of the user that is missed, or a P99 far above the median.
 
 use super::super::scene::{EngineScene, QUANTILES_MS, Scene, WINDOW_MS};
+use super::super::slo::{Attainment, Objective};
 use super::super::words::Secs;
 use super::super::{Cause, Finding, Fix, Sentence, Severity};
 use super::Rule;
@@ -14,18 +15,39 @@ pub(super) const RULE: Rule = Rule { causes: &[Cause::TailLatency], judge };
 const FAR: f64 = 10.0;
 /// Tails below this are no matter, s.
 const LEAST_S: f64 = 0.5;
+/// An engine that has done nothing for so long has no clients whose latency could be judged, ms.
+const STILL_MS: u64 = 5_000;
 
 fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
     let mut window = HistogramWindow::default();
-    for engine in scene.engines.iter().filter(|engine| engine.is_read() && !engine.is_still(5_000)) {
-        let missed = scene.slo.objectives().iter().find_map(|objective| {
-            let seen = over(scene, engine, objective.metric, objective.quantile, &mut window)?;
-            // Certainly missed: above it even at the lower bound, or by the estimate where there is enough to call it one.
-            let above = seen.lo > objective.most_s || seen.enough && seen.value > objective.most_s;
-            above.then(|| missed(engine, objective.metric, objective.quantile, objective.most_s, seen))
-        });
+    for engine in scene.engines.iter().filter(|engine| is_judged(engine)) {
+        let missed = of_engine(scene, engine, &mut window).find(|one| one.missed() == Some(true));
+        let missed = missed.and_then(|one| Some(missed_words(engine, one.objective, one.seen?)));
         findings.extend(missed.or_else(|| far(scene, engine, &mut window)));
     }
+}
+
+/// Every objective of every engine beside what was seen of it.
+pub(in crate::diagnosis) fn attainments(scene: &Scene<'_>) -> Vec<Attainment> {
+    let mut window = HistogramWindow::default();
+    scene.engines.iter().flat_map(|engine| of_engine(scene, engine, &mut window).collect::<Vec<_>>()).collect()
+}
+
+/// Whether the latencies of an engine are those of its clients now.
+fn is_judged(engine: &EngineScene) -> bool {
+    engine.is_read() && !engine.is_still(STILL_MS)
+}
+
+fn of_engine<'a>(
+    scene: &'a Scene<'_>,
+    engine: &'a EngineScene,
+    window: &'a mut HistogramWindow,
+) -> impl Iterator<Item = Attainment> + 'a {
+    scene.slo.objectives().iter().map(move |&objective| {
+        let seen =
+            is_judged(engine).then(|| over(scene, engine, objective.metric, objective.quantile, window)).flatten();
+        Attainment { engine: engine.index, objective, seen }
+    })
 }
 
 /// A quantile over the shortest window that has enough requests, at most a minute.
@@ -45,8 +67,9 @@ fn over(
     quantile(out, q)
 }
 
-fn missed(engine: &EngineScene, metric: Metric, q: f64, most_s: f64, seen: Quantile) -> Finding {
-    let (name, q) = (name(metric), (q * 100.0).round());
+fn missed_words(engine: &EngineScene, objective: Objective, seen: Quantile) -> Finding {
+    let Objective { metric, quantile, most_s } = objective;
+    let (name, q) = (name(metric), (quantile * 100.0).round());
     let words = Sentence::new(
         format!("{name} P{q} is {} and shall be at most {}{}", Secs(seen.value), Secs(most_s), part(engine)),
         format!("{name} P{q} {} > {}", Secs(seen.value), Secs(most_s)),

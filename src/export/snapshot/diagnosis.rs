@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::diagnosis::{Cause, Diagnosis, Finding, LatencySplit, Severity, Span};
 use crate::model::Time;
 
-use super::gaps::short;
+pub(crate) use super::gaps::short;
 
 /// A finding; its fields are a contract.
 #[derive(Clone, Debug, Serialize)]
@@ -41,7 +41,7 @@ struct FixRow {
 
 /// Something that held and may be over.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct EventRow {
+pub(crate) struct EventRow {
     subject: String,
     cause: &'static str,
     level: &'static str,
@@ -70,7 +70,8 @@ pub(crate) fn rows(diagnosis: &Diagnosis) -> Vec<FindingRow> {
     diagnosis.findings.iter().map(|finding| row(finding, diagnosis.at)).collect()
 }
 
-fn row(finding: &Finding, at: Time) -> FindingRow {
+/// One finding, as it was at the moment `at`.
+pub(crate) fn row(finding: &Finding, at: Time) -> FindingRow {
     let evidence = finding.evidence.iter().map(|shown| EvidenceRow {
         text: shown.text.clone(),
         metric: shown.metric,
@@ -98,7 +99,7 @@ fn row(finding: &Finding, at: Time) -> FindingRow {
 }
 
 /// What came and went and asked for a look, newest first.
-pub(super) fn events(spans: &[Span], at: Time) -> Vec<EventRow> {
+pub(crate) fn events(spans: &[Span], at: Time) -> Vec<EventRow> {
     let mut told: Vec<&Span> = spans.iter().filter(|span| span.severity > Severity::Ok && span.from <= at).collect();
     told.sort_by_key(|span| std::cmp::Reverse(span.from));
     let row = |span: &&Span| EventRow {

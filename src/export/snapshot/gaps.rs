@@ -102,6 +102,6 @@ impl Gaps {
 }
 
 /// Seven significant digits: what the store's numbers carry.
-pub(super) fn short(value: f64) -> f64 {
+pub(crate) fn short(value: f64) -> f64 {
     format!("{value:.6e}").parse().unwrap_or(value)
 }
