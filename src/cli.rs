@@ -416,6 +416,7 @@ fn watch(cli: &Cli, replay: Option<&Recorded>) -> Result<u8, Failure> {
     let probes = replay.is_none().then(|| probe::ready(&session, &clock));
     let inputs = Inputs { clock, events, suspend: term::suspend, resume: term::resume };
     let mut program = Program::new(terminal, inputs, session, theme);
+    program.judge_by(cli.slo.clone());
     if let Some(probes) = probes {
         program.run_probes(probes);
     }

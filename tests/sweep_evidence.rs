@@ -10,6 +10,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use warptop::diagnosis::Slo;
 use warptop::load::level::{Latency, Quantile};
 use warptop::load::{Level, level};
 use warptop::probe::page::utc;
