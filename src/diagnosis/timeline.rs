@@ -72,7 +72,8 @@ impl Timeline {
     /// One that says this, for tests of what shows it.
     #[cfg(test)]
     pub(crate) fn showing(diagnosis: Diagnosis, spans: Vec<Span>) -> Self {
-        Self { diagnosis, spans, ..Self::default() }
+        let first = spans.iter().map(|span| span.from.0 / STEP_MS).min().unwrap_or(diagnosis.at.0 / STEP_MS);
+        Self { judged: Some((first, diagnosis.at.0 / STEP_MS)), diagnosis, spans, ..Self::default() }
     }
 
     /// The diagnosis of the moment that was followed to last.

@@ -6,20 +6,23 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::diagnosis::{Diagnosis, Finding, Fix};
-use crate::model::{Subject, Time};
+use crate::diagnosis::{Diagnosis, Finding, Fix, Timeline};
+use crate::model::Time;
 use crate::probe::PROBES;
 use crate::store::Data;
 
 use super::text::{put, wrap, wrapped_rows};
 use super::theme::{Role, Theme};
 use super::units::{Span, TimeOfDay};
-use super::verdict::words;
+use super::verdict::{events, words};
 
 /// Column at which texts begin, after their labels.
 const INDENT: u16 = 9;
 /// Widest text that is still easy to read.
 const WIDEST: u16 = 120;
+
+/// Events that are listed at most.
+const MOST_EVENTS: usize = 500;
 
 /// A paragraph with a label before it.
 #[derive(Debug)]
@@ -41,9 +44,10 @@ pub(super) struct Page {
 
 impl Page {
     /// Words the findings, where the page is open and they are not worded yet.
-    pub(super) fn prepare(&mut self, data: &Data, diagnosis: &Diagnosis, open: bool, theme: Theme) {
+    pub(super) fn prepare(&mut self, data: &Data, timeline: &Timeline, open: bool, theme: Theme) {
         self.open = open;
-        let key = (diagnosis.at, diagnosis.findings.len());
+        let diagnosis = timeline.diagnosis();
+        let key = (diagnosis.at, timeline.spans().len());
         if !open || self.worded.replace(key) == Some(key) {
             return;
         }
@@ -53,6 +57,14 @@ impl Page {
         }
         if diagnosis.findings.is_empty() {
             self.add("", Role::Dim, "Nothing to judge from yet.".to_owned());
+        }
+        let events = events::lines(data, timeline, theme, (WIDEST, MOST_EVENTS));
+        if !events.is_empty() {
+            let text = "What came and went, newest first".to_owned();
+            self.paragraphs.push(Paragraph { label: "", text, role: Role::Dim, heads: true });
+        }
+        for (role, text) in events {
+            self.paragraphs.push(Paragraph { label: "", text, role, heads: true });
         }
         self.add("", Role::Dim, "Times are UTC. Enter or Esc closes, arrows scroll.".to_owned());
     }
@@ -64,7 +76,7 @@ impl Page {
     fn finding(&mut self, data: &Data, finding: &Finding, diagnosis: &Diagnosis, theme: Theme) {
         let held = Span(diagnosis.at.since(finding.since));
         let (mark, level) = (words::mark(theme, finding.severity), finding.severity.name());
-        let of = subject(data, finding, diagnosis);
+        let of = events::subject(data, finding.subject, diagnosis);
         let since = TimeOfDay(finding.since);
         let text = format!("{mark} {level}  {}  {of}  since {since} ({held})", finding.cause.label());
         self.paragraphs.push(Paragraph { label: "", text, role: words::role(finding.severity), heads: true });
@@ -113,16 +125,6 @@ impl Page {
     }
 }
 
-/// Of what a finding is: "vLLM :8000", "GPU 0", "this machine".
-fn subject(data: &Data, finding: &Finding, diagnosis: &Diagnosis) -> String {
-    match finding.subject {
-        Subject::Engine(engine) => words::engine_name(data, engine, diagnosis),
-        Subject::Gpu(gpu) => format!("GPU {gpu}"),
-        Subject::Host => "this machine".to_owned(),
-        Subject::App => "warptop".to_owned(),
-    }
-}
-
 /// All that is known of a fix: what to do, which option to change, what that would bring, and the probe that settles it.
 fn all_of(fix: &Fix, theme: Theme) -> String {
     let mut text = fix.text.full.clone();
@@ -153,7 +155,7 @@ mod tests {
 
     fn page() -> Page {
         let (store, mut page) = (Store::new(Retention::HOUR), Page::default());
-        page.prepare(&store.read(), &slow(), true, Theme::FULL);
+        page.prepare(&store.read(), &Timeline::showing(slow(), Vec::new()), true, Theme::FULL);
         page
     }
 

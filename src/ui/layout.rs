@@ -32,12 +32,12 @@ const LEAST_PANE: u16 = 5;
 /// The pane that is a strip over the full width, as high as there are GPUs.
 const STRIP: &str = "gpu_strip";
 /// The panes side by side at the bottom of the grid: words and a table, which share no time axis.
-const BELOW: [&str; 3] = ["signals", "processes", "probes"];
+const BELOW: [&str; 3] = ["diagnosis", "processes", "probes"];
 /// The one of them that is a list, and the rows that it takes with a sentence above it.
 const LIST: &str = "probes";
 const LIST_ROWS: u16 = 14;
 /// The one of them that gives way to the third when that has the focus and there is no room for all.
-const GIVES_WAY: &str = "signals";
+const GIVES_WAY: &str = "diagnosis";
 /// Width from which three of them have room.
 const THREE_BELOW: u16 = 160;
 
@@ -323,7 +323,7 @@ mod tests {
         spec("latency"),
         spec("clocks"),
         spec("queue_kv"),
-        spec("signals"),
+        spec("diagnosis"),
         spec("processes"),
     ];
 

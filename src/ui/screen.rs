@@ -108,7 +108,7 @@ impl Screen {
             self.plan = Plan::make(&wish, self.specs);
             self.wish = Some(wish);
         }
-        self.evidence.prepare(data, self.timeline.diagnosis(), app.evidence.is_some(), self.theme);
+        self.evidence.prepare(data, &self.timeline, app.evidence.is_some(), self.theme);
         self.shade.fill(data, &app.view);
         for slot in &self.plan.slots {
             let focused = slot.pane == app.focus;

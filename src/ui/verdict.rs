@@ -4,6 +4,7 @@
 //! It is worded once for each second, size and choice, for the room there is: no sentence is ever cut. It words what the
 //! diagnosis says and judges nothing.
 
+pub(in crate::ui) mod events;
 pub(in crate::ui) mod words;
 
 use ratatui::buffer::Buffer;
@@ -259,7 +260,7 @@ impl Writer<'_> {
 
     /// A text after whose it is.
     fn named(&self, finding: &Finding, text: &str) -> String {
-        words::whose(self.data, finding, self.diagnosis)
+        words::whose(self.data, finding.subject, text, self.diagnosis)
             .map_or_else(|| text.to_owned(), |whose| format!("{whose}: {text}"))
     }
 

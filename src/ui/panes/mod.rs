@@ -2,6 +2,7 @@
 
 mod clocks;
 mod concurrency;
+mod diagnosis;
 mod gpu_strip;
 mod kv;
 mod latency;
@@ -10,7 +11,6 @@ mod probes;
 mod processes;
 mod queue_kv;
 mod row;
-mod signals;
 mod sm_dram;
 mod sweep;
 #[cfg(test)]
@@ -27,7 +27,7 @@ pub const PANES: &[PaneSpec] = &[
     latency::SPEC,
     clocks::SPEC,
     queue_kv::SPEC,
-    signals::SPEC,
+    diagnosis::SPEC,
     processes::SPEC,
     concurrency::SPEC,
     kv::SPEC,

@@ -5,7 +5,7 @@
 use crate::derive::quantile::Quantile;
 use crate::diagnosis::words::{Num, Secs};
 use crate::diagnosis::{Cause, ClientView, Diagnosis, Finding, Fix, LatencySplit, Severity};
-use crate::model::{FactKey, Reading, Subject};
+use crate::model::{FactKey, Subject};
 use crate::store::Data;
 use crate::ui::chrome::words::Port;
 use crate::ui::text::width;
@@ -52,15 +52,11 @@ pub(in crate::ui) const fn arrow(theme: Theme) -> &'static str {
     if theme.unicode() { "→" } else { "->" }
 }
 
-/// Whose finding it is, where there are several it could be of: "vLLM :8001", "GPU 3".
-pub(in crate::ui) fn whose(data: &Data, finding: &Finding, diagnosis: &Diagnosis) -> Option<String> {
-    match finding.subject {
+/// Whose finding it is, where there are several it could be of and what is said does not tell: "vLLM :8001", "GPU 3".
+pub(in crate::ui) fn whose(data: &Data, subject: Subject, said: &str, diagnosis: &Diagnosis) -> Option<String> {
+    match subject {
         Subject::Engine(engine) if diagnosis.clients.len() > 1 => Some(engine_name(data, engine, diagnosis)),
-        Subject::Gpu(gpu) if data.gpus().count() > 1 => {
-            let name = format!("GPU {gpu}");
-            let said = finding.headline.full.contains(&name) || finding.headline.short.contains(&name);
-            (!said).then_some(name)
-        }
+        Subject::Gpu(gpu) if data.gpus().count() > 1 => Some(format!("GPU {gpu}")).filter(|name| !said.contains(name)),
         _ => None,
     }
 }
@@ -182,9 +178,4 @@ pub(in crate::ui) fn fix(fix: &Fix, theme: Theme) -> Vec<String> {
     forms.push(fix.text.full.clone());
     forms.push(fix.text.short.clone());
     forms
-}
-
-/// What has no value is not said.
-pub(in crate::ui) fn tokens(reading: Reading) -> Option<String> {
-    reading.value().map(|tokens| Num(tokens).to_string())
 }
