@@ -145,8 +145,7 @@ impl Writer<'_> {
             row.push(Line { x: MARK, role, text: finding.cause.label().to_owned() });
         }
         let room = self.width.saturating_sub(x);
-        let said = finding.headline.fit(room);
-        let said = if width(said) <= room { said } else { finding.cause.label() };
+        let said = words::headline(finding, room);
         let named = words::whose(self.data, finding.subject, said, self.timeline.diagnosis());
         let named = named.map(|whose| format!("{whose}: {said}")).filter(|named| width(named) <= room);
         row.push(Line { x, role: Role::Text, text: named.unwrap_or_else(|| said.to_owned()) });

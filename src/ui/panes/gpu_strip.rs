@@ -13,6 +13,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use crate::derive::throttle::{Reason, Throttled};
+use crate::diagnosis::{Finding, Severity};
 use crate::model::{FactKey, Metric, Reading, SourceId, Subject, Time, Why};
 use crate::store::Data;
 use crate::ui::pane::{Context, Pane, PaneSpec};
@@ -219,7 +220,7 @@ impl Pane for GpuStrip {
         }
         let speaks = self.rows.get(self.chosen).filter(|row| row.silent().is_none());
         self.detail = speaks.map(|row| Detail::read(data, context.view, row.gpu));
-        self.word_title(data, area);
+        self.word_title(data, &context.timeline.diagnosis().findings, area);
     }
 
     fn title(&self) -> &str {
@@ -257,15 +258,14 @@ impl GpuStrip {
         first..self.rows.len().min(first + room)
     }
 
-    /// "NVIDIA H200: SM 81 %, DRAM 46 %", or for several "8 × NVIDIA H200: SM 71 %, DRAM 44 %; 2 throttled".
-    fn word_title(&mut self, data: &Data, area: Rect) {
+    /// "NVIDIA H200: SM 81 %, DRAM 46 %", or for several "8 × NVIDIA H200: SM 71 %, DRAM 44 %; GPU 3: heat".
+    fn word_title(&mut self, data: &Data, findings: &[Finding], area: Rect) {
         self.title.clear();
         let mean = |of: fn(&Row) -> Reading| {
             let (n, sum) = self.rows.iter().filter_map(|r| of(r).value()).fold((0, 0.0), |(n, s), v| (n + 1, s + v));
             if n > 0 { Reading::new(sum / f64::from(n)) } else { Reading::Missing(Why::Unsupported) }
         };
         let (sm, dram) = (mean(|r| r.sm), mean(|r| r.dram));
-        let throttled = self.rows.iter().filter(|r| r.throttled.is_some()).count();
         let silent = self.rows.iter().filter(|r| r.silent().is_some()).count();
         let shown = self.shown(area);
         let out = &mut self.title;
@@ -290,8 +290,16 @@ impl GpuStrip {
         if self.time_based {
             let _ = out.write_str(": time-based utilisation only");
         }
-        if self.rows.len() > 1 && throttled > 0 {
-            let _ = write!(out, "; {throttled} throttled");
+        let mut found = findings.iter().filter_map(|finding| match finding.subject {
+            Subject::Gpu(gpu) if finding.severity > Severity::Ok => Some((gpu, finding.cause.label())),
+            _ => None,
+        });
+        if let Some((gpu, label)) = found.next() {
+            let _ = match (self.rows.len(), found.count()) {
+                (0 | 1, _) => write!(out, "; {label}"),
+                (_, 0) => write!(out, "; GPU {gpu}: {label}"),
+                (_, more) => write!(out, "; GPU {gpu}: {label}, {more} more found"),
+            };
         }
         if silent > 0 {
             let _ = write!(out, "; {silent} without data");

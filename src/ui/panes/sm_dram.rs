@@ -1,4 +1,4 @@
-//! SM activity against DRAM bandwidth on one time axis, and the wall that the two show.
+//! SM activity against DRAM bandwidth on one time axis; the title says what the diagnosis says of the GPU.
 //!
 //! SM activity is a line on the left axis in percent, bandwidth an area on the right axis in bytes per
 //! second, up to the peak that the datasheet promises or, on a key, to what a probe measured on this very GPU.
@@ -11,13 +11,15 @@ use ratatui::layout::Rect;
 
 use crate::app::View;
 use crate::derive::ceiling::Ceiling;
-use crate::derive::wall::{Evidence, WINDOW_MS, Wall};
+use crate::derive::energy::gpus;
+use crate::diagnosis::Cause;
 use crate::model::{FactKey, Metric, Reading, Subject, Unit, Why};
-use crate::store::{Bin, Data, Window};
+use crate::store::{Bin, Data};
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::{columns, put, put_right, put_whole};
 use crate::ui::theme::Role;
 use crate::ui::units::{BytesPerSecond, Percent, Span};
+use crate::ui::verdict::words;
 use crate::ui::widgets::{Area, Axes, Line, Plot, Scale, TimeEnd, time_axis, value_axis_left, value_axis_right};
 
 use super::notice;
@@ -27,10 +29,13 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     id: "sm_dram",
     tab: "SM/DRAM",
     help: "SM activity (line, left axis) against DRAM bandwidth (area, right axis) of the chosen GPU. High SM with low DRAM \
-           is bound by compute, the reverse by memory, both low by launches or the host; the title judges the last 10 s. P \
-           makes the right axis end at what the probe hbm measured on this GPU.",
+           speaks for compute, the reverse for memory, both low for launches, the host or little demand; the title is the \
+           diagnosis of this GPU. P makes the right axis end at what the probe hbm measured on this GPU.",
     new: || Box::<SmDram>::default(),
 };
+
+/// Columns of a title that the pane's name and the frame take.
+const TITLE: u16 = 14;
 
 #[derive(Debug)]
 struct SmDram {
@@ -101,20 +106,8 @@ impl Pane for SmDram {
         self.exporter.read(data, view.gpu, view.end);
         self.end = TimeEnd::of(view, data.oldest());
 
-        let window = Window::last(view.end, WINDOW_MS.min(view.span_ms));
-        let engine = data.engines().any(|e| e == view.engine).then_some(view.engine);
-        let evidence = Evidence::over(data, view.gpu, engine, window);
-        notice::gpus(data, view, &mut self.title);
-        let _ = match evidence.wall() {
-            Wall::Unknown(_) if !self.title.is_empty() => Ok(()),
-            // The pane's inside says what is missing and what would help.
-            Wall::Unknown(Why::Unsupported) => write!(self.title, "wall unknown: SM activity is not offered"),
-            _ => {
-                self.title.clear();
-                write!(self.title, "now {evidence}")
-            }
-        };
-        self.word_missing(data, context, &evidence);
+        self.word_title(data, context, area);
+        self.word_missing(data, context);
     }
 
     fn title(&self) -> &str {
@@ -165,8 +158,31 @@ fn plots(area: Rect) -> Rect {
 }
 
 impl SmDram {
+    /// What the diagnosis says of this GPU, or of the engine on it: the same words as in the verdict.
+    fn word_title(&mut self, data: &Data, context: &Context<'_>, area: Rect) {
+        let (view, diagnosis) = (context.view, context.timeline.diagnosis());
+        notice::gpus(data, view, &mut self.title);
+        if !self.title.is_empty() {
+            return;
+        }
+        // A fault says nothing of what the GPU does.
+        let of = |subject| diagnosis.of(subject).find(|finding| finding.cause != Cause::GpuFault);
+        let on_it = || gpus(data, view.engine, view.end).map_or(true, |(gpus, _)| gpus.contains(view.gpu));
+        let of_engine = || of(Subject::Engine(view.engine)).filter(|_| on_it());
+        let found = of(Subject::Gpu(view.gpu)).or_else(of_engine);
+        if let Some(finding) = found {
+            self.title.push_str(words::headline(finding, area.width.saturating_sub(TITLE)));
+            return;
+        }
+        // Writing to a String never fails.
+        let _ = match self.sm_now {
+            Reading::Missing(Why::Unsupported) => self.title.write_str("SM activity is not offered"),
+            _ => write!(self.title, "SM {}, DRAM {}", Percent(self.sm_now), Percent(self.dram_now)),
+        };
+    }
+
     /// Says why there is nothing to plot.
-    fn word_missing(&mut self, data: &Data, context: &Context<'_>, evidence: &Evidence) {
+    fn word_missing(&mut self, data: &Data, context: &Context<'_>) {
         self.missing.clear();
         let bins = self.sm.iter().chain(&self.dram);
         if bins.clone().next().is_some() && bins.clone().any(|bin| bin.mean().is_some()) {
@@ -176,17 +192,18 @@ impl SmDram {
         if !self.missing.is_empty() {
             return;
         }
-        let _ = match (evidence.wall(), evidence.util_time) {
-            (Wall::Unknown(Why::Unsupported), Reading::Value(time)) => write!(
+        let util_time = data.mean(Subject::Gpu(context.view.gpu), Metric::UtilGpuTime, context.view.window());
+        let _ = match (self.sm_now, util_time) {
+            (Reading::Missing(Why::Unsupported), Reading::Value(time)) => write!(
                 self.missing,
                 "SM activity needs GPM (Hopper or newer) or a DCGM exporter. Time-based utilisation, {time:.0} % here, \
                  counts time with any kernel and cannot tell."
             ),
-            (Wall::Unknown(Why::Unsupported), Reading::Missing(_)) => {
+            (Reading::Missing(Why::Unsupported), Reading::Missing(_)) => {
                 write!(self.missing, "SM activity needs GPM (Hopper or newer) or a DCGM exporter.")
             }
-            (Wall::Unknown(why), _) => write!(self.missing, "SM and DRAM activity: {}", why.word()),
-            _ => Ok(()),
+            (Reading::Missing(why), _) => write!(self.missing, "SM and DRAM activity: {}", why.word()),
+            (Reading::Value(_), _) => Ok(()),
         };
     }
 

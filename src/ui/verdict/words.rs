@@ -38,6 +38,12 @@ pub(in crate::ui) const fn mark(theme: Theme, severity: Severity) -> char {
     }
 }
 
+/// What is the matter, in the longest form that has room in `columns`; the cause's name where no sentence has.
+pub(in crate::ui) fn headline(finding: &Finding, columns: u16) -> &str {
+    let text = finding.headline.fit(columns);
+    if width(text) <= columns { text } else { finding.cause.label() }
+}
+
 /// The colour of a severity.
 pub(in crate::ui) const fn role(severity: Severity) -> Role {
     match severity {
