@@ -4,6 +4,7 @@ mod clocks;
 mod cpu;
 mod faults;
 mod host;
+mod kv_mismatch;
 mod limits;
 mod links;
 mod long_prefill;
@@ -16,6 +17,7 @@ mod speculation;
 mod stalled;
 mod state;
 mod tail;
+mod transfer;
 
 pub(super) use tail::attainments;
 
@@ -35,7 +37,9 @@ pub const RULES: &[Rule] = &[
     reach::RULE,
     stalled::RULE,
     faults::RULE,
+    transfer::RULE,
     queue::RULE,
+    kv_mismatch::RULE,
     prefix_cold::RULE,
     long_prefill::RULE,
     neighbour::RULE,

@@ -1,9 +1,10 @@
-//! Requests that wait, by what they wait for: KV blocks, a place among the running, or KV that comes from elsewhere.
+//! Requests that wait for KV blocks, or for a place among the running.
 
 use super::super::scene::{EngineScene, Scene};
 use super::super::words::{Mem, Num, Secs};
 use super::super::{Cause, Finding, Fix, Sentence, Severity};
 use super::Rule;
+use crate::derive::kv::Layout;
 use crate::engine::Setting;
 use crate::model::Subject;
 
@@ -14,8 +15,6 @@ pub(super) const RULE: Rule =
 const KV_FULL: f64 = 97.0;
 /// Schedulers that fill slots one step late leave one place free; of many places, one in fifty.
 const CAP_SLACK: f64 = 0.02;
-/// Share of those that wait for a transfer from which on they are what counts.
-const MOST_WAIT: f64 = 0.5;
 /// Who waits while nothing moves for so long, ms, waits for something else.
 const STILL_MS: u64 = 3_000;
 /// Memory of a GPU that vLLM is advised to take at most: what is above is the driver's and other libraries'.
@@ -23,10 +22,8 @@ const MOST_UTILISATION: f64 = 0.9;
 
 fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
     for engine in scene.engines.iter().filter(|engine| engine.is_read() && !engine.is_still(STILL_MS)) {
-        let transfer = engine.waiting_for_kv.unwrap_or(0.0);
-        if transfer >= 1.0 && transfer >= engine.waiting.unwrap_or(0.0) * MOST_WAIT {
-            findings.push(waits_for_transfer(engine, transfer));
-        } else if engine.queues() || engine.preemptions.is_some_and(|rate| rate > 0.0) {
+        let other_reason = engine.waits_for_transfer();
+        if !other_reason && (engine.queues() || engine.preemptions.is_some_and(|rate| rate > 0.0)) {
             if no_room(engine) && !(has_slots(engine) && at_cap(engine)) {
                 findings.push(kv_capacity(scene, engine));
             } else if at_cap(engine) && engine.queues() {
@@ -47,7 +44,7 @@ fn no_room(engine: &EngineScene) -> bool {
 
 /// Engines that give each request a slot call all of them held when all run.
 fn has_slots(engine: &EngineScene) -> bool {
-    engine.kind == "llama.cpp"
+    engine.layout.is_some_and(|layout| layout != Layout::Paged)
 }
 
 fn at_cap(engine: &EngineScene) -> bool {
@@ -55,7 +52,7 @@ fn at_cap(engine: &EngineScene) -> bool {
     running >= cap - (cap * CAP_SLACK).max(1.0) && engine.running_mean.is_some_and(|mean| mean >= cap * 0.8 - 1.0)
 }
 
-fn counted(finding: Finding, engine: &EngineScene) -> Finding {
+pub(super) fn counted(finding: Finding, engine: &EngineScene) -> Finding {
     finding
         .shows(("requests_waiting", "requests", "engine"), engine.waiting_mean, |n| {
             format!("{} requests wait on average", Num(n))
@@ -74,7 +71,7 @@ fn counted(finding: Finding, engine: &EngineScene) -> Finding {
 }
 
 /// What clients lose: the queue's share of their time. Never nothing, since somebody waits.
-fn cost(engine: &EngineScene) -> f64 {
+pub(super) fn cost(engine: &EngineScene) -> f64 {
     engine.queue_share().max(0.2)
 }
 
@@ -203,21 +200,4 @@ fn higher_cap(engine: &EngineScene, cap: f64) -> Fix {
         gain: Some(format!("no queue at {} requests", Num(all))),
         probe: None,
     }
-}
-
-fn waits_for_transfer(engine: &EngineScene, transfer: f64) -> Finding {
-    let words = Sentence::new(
-        format!("{} requests wait for KV blocks from another node or from host memory", Num(transfer)),
-        format!("{} wait for KV transfer", Num(transfer)),
-    );
-    let finding =
-        Finding::new(Subject::Engine(engine.index), Cause::WaitsForTransfer, Severity::Act, cost(engine), words).shows(
-            ("waiting_by_reason.kv_fetch", "requests", "engine"),
-            Some(transfer),
-            |n| format!("{} requests wait for KV from elsewhere", Num(n)),
-        );
-    counted(finding, engine).fix(Fix::todo(
-        "Look at the link between the nodes and at the size of its pieces; more room for running requests does not help",
-        "look at the link between nodes",
-    ))
 }

@@ -1,6 +1,7 @@
 //! One engine: what runs and waits, where the time of its requests goes, what its processes do, and how it was started.
 
 use crate::derive::exposed::{level, rate};
+use crate::derive::kv::Layout;
 use crate::derive::means::{MEANS, mean};
 use crate::derive::quantile::quantile;
 use crate::engine::launch;
@@ -20,6 +21,8 @@ const PROMPTS_MS: u64 = 8_000;
 const TABLES: u64 = 3;
 /// Time between them, ms.
 const TABLE_MS: u64 = 1_000;
+/// Share of those that wait for a transfer from which on they are what counts.
+const MOST_WAIT: f64 = 0.5;
 /// A thread that uses less than this does not work, % of a core.
 const WORKING_THREAD: f64 = 3.0;
 /// How long without a token or request an engine may be before that is looked at, ms: the longest that is looked back.
@@ -94,6 +97,8 @@ pub(in crate::diagnosis) struct EngineScene {
     /// The name that is shown for it.
     pub(in crate::diagnosis) name: String,
     pub(in crate::diagnosis) reach: Reach,
+    /// How its KV memory is given out.
+    pub(in crate::diagnosis) layout: Option<Layout>,
     pub(in crate::diagnosis) pids: Vec<u32>,
     pub(in crate::diagnosis) processes: Vec<EngineProcess>,
     /// GPUs on which its processes hold memory.
@@ -170,6 +175,7 @@ impl EngineScene {
             kind: text(FactKey::Kind),
             name: Some(text(FactKey::Name)).filter(|name| !name.is_empty()).unwrap_or_else(|| text(FactKey::Url)),
             reach: reach(data, index, at),
+            layout: Layout::of(data, index, at),
             pids,
             processes,
             gpus,
@@ -204,6 +210,12 @@ impl EngineScene {
             still_ms,
             has_moved,
         }
+    }
+
+    /// Whether most of those that wait do so for KV blocks from elsewhere.
+    pub(in crate::diagnosis) fn waits_for_transfer(&self) -> bool {
+        let transfer = self.waiting_for_kv.unwrap_or(0.0);
+        transfer >= 1.0 && transfer >= self.waiting.unwrap_or(0.0) * MOST_WAIT
     }
 
     /// Whether its processes run on this machine.
