@@ -16,7 +16,9 @@ use std::time::Duration;
 mod fake_nvml;
 mod support;
 
-use warptop::model::{Batch, Clock, FactKey, Metric, Reading, SourceId, SourceState, Subject, SystemClock, Why};
+use warptop::model::{
+    Batch, Clock, FactKey, Metric, ProcessSample, Reading, SourceId, SourceState, Subject, SystemClock, Why,
+};
 use warptop::sampler::{Context, Options, SAMPLERS, Sink, Stop};
 use warptop::store::{Data, Retention, Store, Window};
 
@@ -165,12 +167,17 @@ fn everything_a_gpu_says_lands_in_the_store() {
         (Metric::GpuProcesses, 1.0),
         (Metric::ComputeMode, 3.0),
         (Metric::XidErrors, 0.0),
+        (Metric::NvlinkLinks, 18.0),
+        (Metric::NvlinkLinksUp, 17.0),
+        (Metric::P2pPeersBlocked, 0.0),
         (Metric::DramPeak, 4.8e12),
     ];
     for (metric, value) in expected {
         assert_eq!(run.latest(0, metric), Reading::Value(value), "{metric:?}");
     }
     assert_eq!(run.latest(0, Metric::NvlinkTx), Reading::Missing(Why::Unsupported));
+    assert_eq!(run.latest(1, Metric::NvlinkLinks), Reading::Missing(Why::Unsupported), "a GPU without NVLink");
+    assert_eq!(run.latest(1, Metric::P2pPeersBlocked), Reading::Value(1.0));
     assert_eq!(run.latest(1, Metric::UtilGpuTime), Reading::Value(96.0));
     assert_eq!(run.latest(1, Metric::DramPeak), Reading::Value(1000e6 * 2.0 * 512.0 / 8.0));
     assert_eq!(run.state(), SourceState::Ok);
@@ -203,6 +210,60 @@ fn xid_errors_are_counted_as_they_come_and_where_they_are_told() {
     }
     assert_eq!(run.latest(1, Metric::XidErrors), Reading::Missing(Why::Unsupported));
     assert!(!fake.noted("forbidden"), "only critical errors are asked for, and none is waited for");
+}
+
+/// Shares of the processes on GPU 0.
+fn shares(data: &Data) -> Vec<(u32, Reading)> {
+    data.gpu_processes().iter().filter(|p| p.gpu == 0).map(|p| (p.pid, p.share)).collect()
+}
+
+#[test]
+fn processes_that_share_a_gpu_have_their_shares_and_others_are_not_asked_for() {
+    let fake = Fake::new(&["SHARED", "LINKS=4"]);
+    let run = Run::new(&fake.library);
+    let value = |share: f64| Reading::Value(share);
+    run.until("shares", |data| shares(data) == [(4242, value(62.0)), (4244, value(0.0))]);
+    let of_gpu_1 = run.store.read().gpu_processes().iter().find(|p| p.gpu == 1).unwrap().share;
+    assert_eq!(of_gpu_1, Reading::Missing(Why::NotYet), "one process, of which nobody knows that it is no engine's");
+    assert_eq!(run.latest(0, Metric::NvlinkLinksUp), Reading::Value(3.0));
+    fake.control("quiet");
+    run.until("the driver to have nothing new", |data| shares(data)[0].1 == Reading::Missing(Why::NotYet));
+    fake.release("quiet");
+    run.until("shares again", |data| shares(data)[0].1 == value(62.0));
+    assert!(!fake.noted("forbidden") && !fake.noted("asked-1"));
+}
+
+#[test]
+fn a_process_that_is_no_engine_is_asked_for_also_when_it_is_alone() {
+    let fake = Fake::new(&["SHARED"]);
+    let run = Run::new(&fake.library);
+    run.until_read(1);
+    let command = |command: &str| {
+        let gpus = vec![(1, Reading::Value(1.0))];
+        let row = ProcessSample { pid: 4243, command: command.into(), gpus, ..ProcessSample::default() };
+        let mut batch = Batch::new(SourceId::Process, run.clock.now(), 3500);
+        batch.processes = Some(vec![row]);
+        run.store.push(&batch);
+    };
+    let asked = || fake.noted("asked-1");
+    command("VLLM::EngineCore");
+    let reading =
+        |data: &Data| data.series(Subject::Gpu(1), Metric::Temp).and_then(|temp| temp.latest(data.newest()).at);
+    for _ in 0..3 {
+        let before = reading(&run.store.read());
+        run.until("the next reading", |data| reading(data) > before);
+    }
+    assert!(!asked());
+    command("python train.py");
+    run.until("the question", |_| asked());
+}
+
+#[test]
+fn shares_that_the_driver_does_not_tell_are_missing() {
+    let fake = Fake::new(&["SHARED", "SHARED_REFUSED"]);
+    let run = Run::new(&fake.library);
+    let missing = Reading::Missing(Why::Unsupported);
+    run.until("the refusal", |data| shares(data) == [(4242, missing), (4244, missing)]);
 }
 
 #[test]

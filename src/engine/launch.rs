@@ -154,6 +154,11 @@ pub fn recognise(words: &[impl AsRef<str>]) -> Option<Launch> {
     Some(Launch { family, role, options: program.options(family) })
 }
 
+/// Whether this command line, its words joined by blanks, is that of an engine's process.
+pub fn is_engine(command: &str) -> bool {
+    recognise(&command.split_whitespace().collect::<Vec<_>>()).is_some()
+}
+
 /// What runs.
 struct Running<'a> {
     /// Program or script, with its directory; or dotted module.

@@ -187,6 +187,12 @@ metrics! {
     ComputeMode = "compute_mode", Gpu, Gauge, Count;
     /// Critical Xid errors since warptop watches.
     XidErrors = "xid_errors", Gpu, Gauge, Count;
+    /// NVLinks that the GPU has, wired or not.
+    NvlinkLinks = "nvlink_links", Gpu, Gauge, Count;
+    /// NVLinks that are up.
+    NvlinkLinksUp = "nvlink_links_up", Gpu, Gauge, Count;
+    /// Other GPUs of the machine whose memory this one cannot read directly.
+    P2pPeersBlocked = "p2p_peers_blocked", Gpu, Gauge, Count;
 
     // Engine.
     /// Requests in the running batch.
@@ -363,6 +369,8 @@ metrics! {
     PsiMem = "psi_mem_some_us", Host, Counter, Microseconds;
     /// Time in which some task waited for IO (PSI total).
     PsiIo = "psi_io_some_us", Host, Counter, Microseconds;
+    /// CPUs that are there.
+    CpuCount = "cpu_count", Host, Gauge, Count;
 
     // warptop itself.
     /// CPU of warptop's process, of one core.

@@ -55,7 +55,9 @@ impl Host {
     fn read(&mut self, batch: &mut Batch) {
         let mut push = |metric, reading: Result<f64, Why>| batch.push(Subject::Host, metric, reading);
 
-        let ticks = self.file("/proc/stat").and_then(|text| CpuTicks::parse(text).ok_or(Why::Failed));
+        let stat = self.file("/proc/stat");
+        push(Metric::CpuCount, stat.and_then(|text| cpu_count(text).ok_or(Why::Failed)));
+        let ticks = stat.and_then(|text| CpuTicks::parse(text).ok_or(Why::Failed));
         let before = self.cpu.take();
         self.cpu = ticks.ok();
         push(Metric::CpuBusy, ticks.and_then(|now| now.busy_since(before)));
@@ -116,6 +118,14 @@ fn snmp(text: &str, protocol: &str, field: &str) -> Option<f64> {
     numbers.split_ascii_whitespace().nth(place)?.parse().ok()
 }
 
+/// CPUs that are there: those with a line of their own in `/proc/stat` (`cpu0 …`).
+fn cpu_count(text: &str) -> Option<f64> {
+    let of_one =
+        |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let count = text.lines().filter(of_one).count();
+    (count > 0).then_some(count as f64)
+}
+
 /// Total of the `some` line of a pressure file, µs.
 fn psi_some_total(text: &str) -> Option<f64> {
     let some = text.lines().find(|line| line.starts_with("some "))?;
@@ -173,6 +183,12 @@ mod tests {
     }
 
     #[test]
+    fn a_cpu_counts_when_it_has_a_line() {
+        assert_eq!(cpu_count("cpu  5 0\ncpu0 2 0\ncpu17 3 0\nintr 9\nctxt 4\n"), Some(2.0));
+        assert_eq!(cpu_count("cpu  5 0\nintr 9\n"), None);
+    }
+
+    #[test]
     fn lines_are_found_by_their_whole_name() {
         let vmstat = "pgfault 7\npgmajfault_x 1\npgmajfault 42\n";
         assert_eq!(number_after(vmstat, "pgmajfault"), Some(42.0));
@@ -206,7 +222,8 @@ mod tests {
         assert_eq!(of(Metric::CpuBusy), Reading::Missing(Why::NotYet));
         let (used, total) = (of(Metric::HostMemUsed).value().unwrap(), of(Metric::HostMemTotal).value().unwrap());
         assert!(0.0 < used && used < total, "{used} of {total}");
-        assert_eq!(batch.samples.len(), 9);
+        assert!(of(Metric::CpuCount).value().unwrap() >= 1.0);
+        assert_eq!(batch.samples.len(), 10);
         assert_eq!(batch.facts.len(), 1);
         assert_eq!(host.file("/proc/no/such/file"), Err(Why::Unsupported));
     }

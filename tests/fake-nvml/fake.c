@@ -12,10 +12,14 @@
  *   IDLE               nobody uses a GPU: no process, no activity, any process may compute
  *   NO_MEMORY          memory information is refused (GB10)
  *   OLD_DRIVER         throttled time only as violation times; NEW_DRIVER: no nvmlDeviceGetTemperature
+ *   SHARED             a second process on GPU 0; SHARED_REFUSED: and the driver does not say how they share it
+ *   LINKS              NVLinks of GPU 0, the last of which is down; GPU 1 has none
  *   SLOW_US, FIELDS_US what a query of utilisation, of field values takes
  * Control files: `hang` holds a query of GPU 1 until it is removed, `lost` takes GPU 1 away, `xid` is an error of GPU 0,
  * `init` makes nvmlInit_v2 fail with a version mismatch.
- * Notes: `forbidden`, when something is called that must not be; `gpm-gap`, when two samples are too close. */
+ * `quiet`: there is no new sample of a process.
+ * Notes: `forbidden`, when something is called that must not be; `gpm-gap`, when two samples are too close;
+ * `asked-1`, when it is asked who shares GPU 1. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -49,6 +53,10 @@
 #define FIELDS_US 0
 #endif
 
+#ifndef LINKS
+#define LINKS 18
+#endif
+
 #ifndef ALIKE
 #define ALIKE 0
 #endif
@@ -59,7 +67,7 @@
 #define IDLE_OR(value) (value)
 #endif
 
-enum { OK = 0, INVALID = 2, REFUSED = 3, DENIED = 4, TOO_SMALL = 7, TIMEOUT = 10, LOST = 15, MISMATCH = 18, DEPRECATED = 26 };
+enum { OK = 0, INVALID = 2, REFUSED = 3, DENIED = 4, NOT_FOUND = 6, TOO_SMALL = 7, TIMEOUT = 10, LOST = 15, MISMATCH = 18, DEPRECATED = 26 };
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
@@ -249,8 +257,13 @@ static int list(const Gpu *gpu, u32 *count, Process *out) {
     return OK;
 #endif
     u32 room = *count;
+#ifdef SHARED
+    *count = gpu->index == 0 ? 2 : 1;
+#else
     *count = 1;
-    if (room < 1 || !out) return TOO_SMALL;
+#endif
+    if (room < *count || !out) return TOO_SMALL;
+    if (*count == 2) out[1] = (Process){ 4244, 1000000000ull, ~0u, ~0u };
     out[0] = (Process){ gpu->index == 0 ? 4242 : 4243, gpu->index == 0 ? 40638611456ull : ~0ull, ~0u, ~0u };
     return OK;
 }
@@ -263,6 +276,46 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(Gpu *gpu, u32 *count, Process *out)
     if (gpu->index == 0) return list(gpu, count, out);
     *count = 0;
     return gate(gpu);
+}
+
+/* How the processes of GPU 0 share it: 4242 has 62 % in the newest sample, of 4244 there is only an old one, and 9 is
+ * gone. Time moves with each question; nobody asks about a GPU that one process has for itself. */
+typedef struct { u32 pid; u64 time; u32 sm, memory, encoder, decoder; } Share;
+_Static_assert(sizeof(Share) == SIZE_SHARE, "share");
+int nvmlDeviceGetProcessUtilization(Gpu *gpu, Share *out, u32 *count, u64 since) {
+    static u64 time = 1000000;
+    GATE(gpu);
+#ifndef SHARED
+    note(CONTROL "/forbidden");
+#endif
+#ifdef SHARED_REFUSED
+    (void)out; (void)count; (void)since;
+    return REFUSED;
+#endif
+    if (gpu->index) note(CONTROL "/asked-1");
+    if (control(CONTROL "/quiet")) return NOT_FOUND;
+    if (*count < 70 || !out) { *count = 70; return TOO_SMALL; }
+    time += 10;
+    *count = 0;
+    out[(*count)++] = (Share){ 4242, time, 62, 0, 0, 0 };
+    if (since < time - 5) out[(*count)++] = (Share){ 4242, time - 5, 90, 0, 0, 0 };
+    if (since < 1000) out[(*count)++] = (Share){ 4244, 999, 38, 0, 0, 0 };
+    out[(*count)++] = (Share){ 9, time + 1, 5, 0, 0, 0 };
+    return OK;
+}
+
+int nvmlDeviceGetNvLinkState(Gpu *gpu, u32 link, u32 *out) {
+    GATE(gpu);
+    if (gpu->index == 1) return REFUSED;
+    if (link >= LINKS) return INVALID;
+    *out = link + 1 < LINKS;
+    return OK;
+}
+int nvmlDeviceGetP2PStatus(Gpu *gpu, Gpu *other, u32 what, u32 *out) {
+    GATE(gpu);
+    if (gpu == other || what != 0) return INVALID;
+    *out = gpu->index == 0 ? 0 : 4; /* 4: switched off in the driver's settings */
+    return OK;
 }
 
 #ifdef NO_GPM
@@ -310,10 +363,9 @@ int nvmlGpmMetricsGet(Metrics *request) {
     return OK;
 }
 
-/* Must never be called: the first two block for 20 ms, the others change the machine. */
+/* Must never be called: the first blocks for 20 ms, the others change the machine. */
 #define FORBIDDEN(name) int name(void) { note(CONTROL "/forbidden"); return DENIED; }
 FORBIDDEN(nvmlDeviceGetPcieThroughput)
-FORBIDDEN(nvmlDeviceGetProcessUtilization)
 FORBIDDEN(nvmlDeviceSetPersistenceMode)
 FORBIDDEN(nvmlDeviceSetPowerManagementLimit)
 FORBIDDEN(nvmlDeviceSetGpuLockedClocks)

@@ -22,6 +22,7 @@ pub(crate) fn compile(folder: &Path, definitions: &[&str]) -> PathBuf {
             offset_of!(sys::nvmlGpmMetric_t, metricInfo) + offset_of!(sys::nvmlGpmMetric_t__bindgen_ty_1, unit),
         ),
         ("SIZE_TEMPERATURE", size_of::<sys::nvmlTemperature_v1_t>()),
+        ("SIZE_SHARE", size_of::<sys::nvmlProcessUtilizationSample_t>()),
         ("SIZE_EVENT", size_of::<sys::nvmlEventData_t>()),
     ];
     let output = Command::new("cc")

@@ -1,6 +1,7 @@
 //! One GPU: what it did while work ran, what held it back, and who is on it.
 
 use crate::derive::throttle::{self, Throttled};
+use crate::engine::launch;
 use crate::model::{Metric, Reading, Subject};
 use crate::store::{Bin, Data, Window};
 
@@ -153,14 +154,10 @@ fn held(data: &Data, gpu: u8, window: Window, busy: Option<f64>) -> Vec<(u64, f6
 fn others(data: &Data, gpu: u8, window: Window, engines: &[EngineScene]) -> Vec<GpuProcessScene> {
     let current = |table: &&crate::store::ProcessTable| window.end.since(table.at) <= u64::from(table.valid_ms);
     let Some(table) = data.processes(window.end).filter(current) else { return Vec::new() };
-    // A process of an engine that is not known as one: its title or command line says so.
-    let serves = |command: &str| {
-        let words: Vec<&str> = command.split_whitespace().collect();
-        crate::engine::launch::recognise(&words).is_some()
-    };
     let own = |pid: u32| engines.iter().any(|engine| engine.pids.contains(&pid));
-    // Without an engine nobody is a neighbour: whoever computes is the work.
-    let rows = table.rows.iter().filter(|row| !engines.is_empty() && !own(row.pid) && !serves(&row.command));
+    // Without an engine nobody is a neighbour: whoever computes is the work. A process of an engine that is not known
+    // as one says so by its title or command line.
+    let rows = table.rows.iter().filter(|row| !engines.is_empty() && !own(row.pid) && !launch::is_engine(&row.command));
     rows.filter_map(|row| {
         let (_, mem) = row.gpus.iter().find(|(on, _)| *on == gpu)?;
         Some(GpuProcessScene {

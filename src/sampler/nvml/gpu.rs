@@ -6,8 +6,8 @@
 
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{
-    Clock as ClockDomain, ComputeMode, EccCounter, MemoryError, PerformancePolicy, TemperatureSensor,
-    TemperatureThreshold,
+    Clock as ClockDomain, ComputeMode, EccCounter, MemoryError, P2pCapabilitiesIndex, P2pStatus, PerformancePolicy,
+    TemperatureSensor, TemperatureThreshold,
 };
 use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::error::NvmlError;
@@ -21,6 +21,7 @@ use crate::model::{Batch, Clock, FactKey, GpuProcess, Metric, Reading, SourceId,
 use super::super::gpu_ids::GpuId;
 use super::gpm::{self, Gpm};
 use super::raw;
+use super::share::Shares;
 
 /// One GPU and what has to be remembered about it.
 #[derive(Debug)]
@@ -33,6 +34,9 @@ pub(super) struct Gpu {
     /// Reasons that held since the last slow reading.
     held: u64,
     xids: Option<Xids>,
+    /// No kernel ran in the driver's last sampling period.
+    idle: bool,
+    shares: Shares,
     health: Health,
 }
 
@@ -104,7 +108,8 @@ impl Gpu {
         let name = device.name().map_or_else(|_| "GPU".to_owned(), |name| text::clean(&name));
         let gpm = device.gpm_support().unwrap_or(false).then(Gpm::default);
         let xids = Xids::watch(&device, nvml);
-        Self { index, name, device, gpm, throttled: THROTTLED, held: 0, xids, health: Health::default() }
+        let (shares, health) = (Shares::default(), Health::default());
+        Self { index, name, device, gpm, throttled: THROTTLED, held: 0, xids, idle: false, shares, health }
     }
 
     /// How others name it.
@@ -124,14 +129,14 @@ impl Gpu {
     }
 
     /// What never changes: name, maxima, thresholds. Once: a maximum clock alone takes 1.3 ms.
-    pub(super) fn once(&mut self, clock: &dyn Clock, batch: &mut Batch) {
+    pub(super) fn once(&mut self, clock: &dyn Clock, nvml: &'static Nvml, batch: &mut Batch) {
         let subject = Subject::Gpu(self.index);
         batch.fact(subject, FactKey::Name, &self.name);
         batch.fact(subject, FactKey::ActivitySource, if self.gpm.is_some() { "gpm" } else { "time" });
         if let Ok(uuid) = self.device.uuid() {
             batch.fact(subject, FactKey::Uuid, &uuid);
         }
-        let Self { device, health, name, gpm, .. } = self;
+        let Self { index, device, health, name, gpm, .. } = self;
         let mut out = Out { batch, subject, health };
         if gpm.is_none() {
             for metric in gpm::METRICS {
@@ -139,6 +144,7 @@ impl Gpu {
             }
         }
         let threshold = |which| device.temperature_threshold(which).map(f64::from);
+        out.read(Metric::P2pPeersBlocked, || peers_blocked(device, *index, nvml));
         out.read(Metric::SmClockMax, || device.max_clock_info(ClockDomain::SM).map(f64::from));
         out.read(Metric::MemClockMax, || device.max_clock_info(ClockDomain::Memory).map(f64::from));
         out.read(Metric::TempSlowdown, || threshold(TemperatureThreshold::Slowdown));
@@ -177,13 +183,16 @@ impl Gpu {
 
     /// Activity, clocks, power, reasons: 20 µs a call, GPM about 0.15 ms.
     pub(super) fn fast(&mut self, clock: &dyn Clock, batch: &mut Batch) {
-        let Self { device, gpm, health, throttled, held, .. } = self;
+        let Self { device, gpm, health, throttled, held, idle, .. } = self;
         let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
         if let Some(gpm) = gpm {
             gpm.read(device, clock, &mut out);
         }
         out.read_all([Metric::UtilGpuTime, Metric::UtilMemTime], || {
-            device.utilization_rates().map(|u| [f64::from(u.gpu), f64::from(u.memory)])
+            *idle = false;
+            let rates = device.utilization_rates()?;
+            *idle = rates.gpu == 0;
+            Ok([f64::from(rates.gpu), f64::from(rates.memory)])
         });
         out.read(Metric::SmClock, || device.clock_info(ClockDomain::SM).map(f64::from));
         out.read(Metric::MemClock, || device.clock_info(ClockDomain::Memory).map(f64::from));
@@ -219,8 +228,8 @@ impl Gpu {
         read_throttled(device, throttled.iter().filter(|t| t.dear && held & t.bit != 0), &mut out);
     }
 
-    /// Processes with memory on this GPU, computing and drawing ones.
-    pub(super) fn processes(&mut self, batch: &mut Batch) {
+    /// Processes with memory on this GPU, computing and drawing ones; `strangers` are known to be no engine's.
+    pub(super) fn processes(&mut self, strangers: &[u32], batch: &mut Batch) {
         batch.gpu_processes.get_or_insert_default();
         let mut out = Out { batch, subject: Subject::Gpu(self.index), health: &mut self.health };
         if out.passes_over(&[Metric::GpuProcesses]) {
@@ -238,6 +247,7 @@ impl Gpu {
                 out.push(process);
             }
         }
+        self.shares.fill(&self.device, &mut out[first..], self.idle, strangers);
         let count = listed.map(|()| (out.len() - first) as f64);
         Out { batch, subject: Subject::Gpu(self.index), health: &mut self.health }.put(Metric::GpuProcesses, count);
     }
@@ -253,8 +263,9 @@ impl Gpu {
     /// Errors, limits, energy (a counter, so exact at any rate, that takes 4 ms to read); and what was
     /// not supported is tried again.
     pub(super) fn rare(&mut self, batch: &mut Batch) {
-        let Self { device, health, throttled, .. } = self;
+        let Self { device, health, throttled, shares, .. } = self;
         health.unsupported.clear();
+        shares.try_again();
         let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
         read_throttled(device, throttled.iter().filter(|t| t.dear), &mut out);
         out.read(Metric::ComputeMode, || {
@@ -267,6 +278,7 @@ impl Gpu {
         });
         out.read(Metric::Energy, || device.total_energy_consumption().map(|mj| mj as f64 / 1e3));
         out.read(Metric::PowerLimit, || device.enforced_power_limit().map(|mw| f64::from(mw) / 1e3));
+        out.read_all([Metric::NvlinkLinks, Metric::NvlinkLinksUp], || nvlinks(device));
         out.read(Metric::PcieGenMax, || device.max_pcie_link_gen().map(f64::from));
         out.read(Metric::PcieWidthMax, || device.max_pcie_link_width().map(f64::from));
         let ecc = |error| device.total_ecc_errors(error, EccCounter::Volatile).map(|n| n as f64);
@@ -306,6 +318,36 @@ impl Xids {
         }
         Ok(self.seen as f64)
     }
+}
+
+/// NVLinks that the GPU has, and those that are up. A link that it has not is refused, as is each on a GPU without any.
+fn nvlinks(device: &Device<'_>) -> Result<[f64; 2], NvmlError> {
+    /// Links of a GPU that NVML numbers (nvml.h, `NVML_NVLINK_MAX_LINKS`).
+    const MOST: u32 = 18;
+    let (mut links, mut up) = (0_u32, 0_u32);
+    for link in 0..MOST {
+        match device.link_wrapper_for(link).is_active() {
+            Ok(active) => (links, up) = (links + 1, up + u32::from(active)),
+            Err(error) if why(&error) == Why::Unsupported => {
+                // The first says whether there can be others: asking 18 times for nothing is not free.
+                if link == 0 {
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok([f64::from(links), f64::from(up)])
+}
+
+/// Other GPUs of the machine whose memory this one cannot read directly.
+fn peers_blocked(device: &Device<'_>, index: u8, nvml: &'static Nvml) -> Result<f64, NvmlError> {
+    let mut blocked = 0_u32;
+    for other in (0..nvml.device_count()?).filter(|other| *other != u32::from(index)) {
+        let status = device.p2p_status(&nvml.device_by_index(other)?, P2pCapabilitiesIndex::Read)?;
+        blocked += u32::from(status != P2pStatus::Ok);
+    }
+    Ok(f64::from(blocked))
 }
 
 /// Two transfers a clock (DDR), bus width in bits.

@@ -11,6 +11,7 @@ mod open;
 mod pace;
 mod raw;
 mod session;
+mod share;
 mod watchdog;
 
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use watchdog::{Doing, Heart};
 pub(super) const SAMPLER: Sampler = Sampler {
     id: "nvml",
     help: "GPUs through the NVIDIA driver: activity (GPM), clocks and power at --interval; memory, temperatures \
-           and processes once a second; links, errors and limits every 10 s",
+           and processes once a second, and how they share a GPU; NVLinks, errors and limits every 10 s",
     start,
 };
 

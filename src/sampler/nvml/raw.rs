@@ -6,7 +6,8 @@
 use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
-    nvmlTemperature_v1_t, nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU as SENSOR_GPU,
+    nvmlProcessUtilizationSample_t, nvmlTemperature_v1_t,
+    nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU as SENSOR_GPU,
 };
 
 /// Rows of device memory that were remapped.
@@ -50,4 +51,39 @@ pub(super) fn temperature(device: &Device<'_>) -> Result<i32, NvmlError> {
     // SAFETY: as above; the struct says its own size and version, so that the call writes no more than that.
     nvml_try(unsafe { call(device.handle(), &raw mut answer) })?;
     Ok(answer.temperature)
+}
+
+/// What the driver sampled of one process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Utilization {
+    /// Process id in the driver's namespace.
+    pub(super) pid: u32,
+    /// When, µs in the driver's own time.
+    pub(super) at: u64,
+    /// Share of the sampling period in which its kernels ran, %.
+    pub(super) sm_pct: u32,
+}
+
+/// `nvmlDeviceGetProcessUtilization` since `since` (0: all that the driver remembers). The wrapper asks twice, first
+/// for the number of samples; each question takes 2.5 ms on an H200.
+pub(super) fn process_utilization(device: &Device<'_>, since: u64) -> Result<Vec<Utilization>, NvmlError> {
+    /// Samples that there is room for at first.
+    const ROOM: usize = 64;
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetProcessUtilization.as_ref())?;
+    let none = nvmlProcessUtilizationSample_t { pid: 0, timeStamp: 0, smUtil: 0, memUtil: 0, encUtil: 0, decUtil: 0 };
+    let mut samples = vec![none; ROOM];
+    let ask = |samples: &mut Vec<nvmlProcessUtilizationSample_t>| {
+        let mut count = u32::try_from(samples.len()).unwrap_or(u32::MAX);
+        // SAFETY: as above; the call writes no more than `count` samples, for which there is room.
+        let result = nvml_try(unsafe { call(device.handle(), samples.as_mut_ptr(), &raw mut count, since) });
+        (result, count as usize)
+    };
+    let mut answer = ask(&mut samples);
+    if let (Err(NvmlError::InsufficientSize(_)), wanted) = answer {
+        samples.resize(wanted.min(ROOM * ROOM), none);
+        answer = ask(&mut samples);
+    }
+    answer.0?;
+    samples.truncate(answer.1);
+    Ok(samples.into_iter().map(|s| Utilization { pid: s.pid, at: s.timeStamp, sm_pct: s.smUtil }).collect())
 }

@@ -3,9 +3,10 @@
 //! | class | period | what |
 //! | --- | --- | --- |
 //! | fast | `--interval`, 250 ms, at least 100 ms | activity, clocks, power, throttle reasons and throttled time |
-//! | slow | 1 s | memory, temperatures, processes; dear counters of throttled time whose reason holds |
-//! | rare | 10 s | PCIe link, errors, power limit, energy; every dear counter |
-//! | once | at the start | names, maxima, thresholds, versions |
+//! | slow | 1 s | memory, temperatures, PCIe link, processes; dear counters of throttled time whose reason holds |
+//! | slow | 2 s | shares of processes, where they say anything |
+//! | rare | 10 s | NVLinks, errors, power limit, energy; every dear counter |
+//! | once | at the start | names, maxima, thresholds, versions, access to other GPUs |
 //!
 //! Invariant: a GPU that fails does not keep the others from being read.
 
@@ -14,7 +15,9 @@ use std::time::Duration;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::{cuda_driver_version_major, cuda_driver_version_minor};
 
-use crate::model::{Batch, FactKey, SourceId, SourceState, Subject, text};
+use crate::engine::launch;
+use crate::model::{Batch, FactKey, SourceId, SourceState, Subject, Time, text};
+use crate::store::Data;
 
 use super::super::thread::{Due, SECOND_VALID_MS, Ticker};
 use super::super::{Context, GpuIds};
@@ -84,7 +87,7 @@ impl<'a> Session<'a> {
     }
 
     fn read_once(&mut self, mut batch: Batch) {
-        let clock = &*self.context.clock;
+        let (clock, nvml) = (&*self.context.clock, self.nvml);
         let versions = |nvml: &Nvml| (nvml.sys_driver_version(), nvml.sys_cuda_driver_version());
         let ((driver, cuda), _) = self.heart.inside(clock, Doing::Opening, || versions(self.nvml));
         let facts = [
@@ -102,7 +105,7 @@ impl<'a> Session<'a> {
                     }
                 }
             }
-            gpu.once(clock, batch);
+            gpu.once(clock, nvml, batch);
         });
     }
 
@@ -125,9 +128,10 @@ impl<'a> Session<'a> {
     }
 
     fn read_slow(&mut self, batch: &mut Batch) {
+        let strangers = strangers(&self.context.sink.store().read(), self.context.clock.now());
         self.read(batch, |gpu, batch| {
             gpu.slow(batch);
-            gpu.processes(batch);
+            gpu.processes(&strangers, batch);
         });
     }
 
@@ -168,6 +172,15 @@ impl<'a> Session<'a> {
             SourceState::Degraded(why)
         }
     }
+}
+
+/// Processes on a GPU of which the command line is known, and that it is no engine's.
+fn strangers(data: &Data, at: Time) -> Vec<u32> {
+    let engines: Vec<_> = data.engines().filter_map(|i| data.fact(Subject::Engine(i), FactKey::Pids, at)).collect();
+    let belongs = |pid: u32| engines.iter().any(|pids| pids.split(',').any(|of| of.parse() == Ok(pid)));
+    let rows = data.processes(at).into_iter().flat_map(|table| &table.rows);
+    let known = rows.filter(|row| !row.gpus.is_empty() && !row.command.is_empty());
+    known.filter(|row| !belongs(row.pid) && !launch::is_engine(&row.command)).map(|row| row.pid).collect()
 }
 
 /// What is to be said of a GPU that does not give all it should.
