@@ -51,7 +51,7 @@ actions! {
         PreviousEngine [Char('E')] "E" "" "Previous engine.";
         NextMetric [Char('m')] "m" "metric" "Next latency that the engine exposes: TTFT, ITL, TPOT, E2E, queue, prefill, decode.";
         PreviousMetric [Char('M')] "M" "" "The latency before.";
-        Cursor [Char('c')] "c" "" "Cursor on a map or the load sweep: reads a cell or a level out; arrows and hjkl move it.";
+        Cursor [Char('c')] "c" "" "Cursor on a map, the load sweep or a time axis: reads out a cell, a level or what held then.";
         Peak [Char('P')] "P" "" "DRAM in % of what the probe hbm measured on this GPU, or of the datasheet's peak.";
         Up [Up, Char('k')] "Up k" "" "Cursor up; the help screen, the evidence, a report or the choice of a probe up.";
         Down [Down, Char('j')] "Down j" "" "Cursor down; the help screen, the evidence, a report or the choice of a probe down.";

@@ -6,6 +6,7 @@
 
 pub mod chrome;
 mod evidence;
+mod held;
 pub mod help;
 pub mod layout;
 pub mod pane;

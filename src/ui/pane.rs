@@ -54,6 +54,11 @@ pub trait Pane {
         Rect::ZERO
     }
 
+    /// The row below its time axis for what held when, as wide as its plots; empty where there is none.
+    fn strip(&self, _area: Rect) -> Rect {
+        Rect::ZERO
+    }
+
     /// What the figures on its time axis are of.
     fn of(&self) -> Of {
         Of::Gpu

@@ -13,6 +13,7 @@ use crate::store::Data;
 
 use super::chrome::{self, Chrome};
 use super::evidence::Page;
+use super::held::Held;
 use super::help;
 use super::layout::{Plan, Wish};
 use super::pane::{Context, Pane, PaneSpec};
@@ -32,6 +33,7 @@ pub struct Screen {
     verdict: Verdict,
     evidence: Page,
     shade: Shade,
+    held: Held,
     wish: Option<Wish>,
     plan: Plan,
 }
@@ -49,6 +51,7 @@ impl Screen {
             verdict: Verdict::default(),
             evidence: Page::default(),
             shade: Shade::default(),
+            held: Held::default(),
             wish: None,
             plan: Plan::default(),
         }
@@ -110,6 +113,7 @@ impl Screen {
         }
         self.evidence.prepare(data, &self.timeline, app.evidence.is_some(), self.theme);
         self.shade.fill(data, &app.view);
+        self.held.fill(&self.timeline, &app.view);
         for slot in &self.plan.slots {
             let focused = slot.pane == app.focus;
             let context = Context { view: &app.view, theme: &self.theme, timeline: &self.timeline, focused };
@@ -149,7 +153,12 @@ impl Screen {
             chrome::draw_frame(buf, slot, theme, self.specs[slot.pane].tab, pane.title(), focused);
             let context = Context { view: &app.view, theme: &self.theme, timeline: &self.timeline, focused };
             pane.draw(slot.inside, buf, &context);
-            self.shade.draw(buf, pane.timeline(slot.inside), theme, pane.of());
+            let plots = pane.timeline(slot.inside);
+            self.shade.draw(buf, plots, theme, pane.of());
+            if !plots.is_empty() {
+                let cursor = app.view.cursor.filter(|_| focused).map(|(column, _)| column);
+                self.held.draw(buf, pane.strip(slot.inside), theme, cursor);
+            }
         }
     }
 }

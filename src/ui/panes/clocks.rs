@@ -192,14 +192,24 @@ impl Pane for Clocks {
     }
 
     fn timeline(&self, area: Rect) -> Rect {
-        let words = u16::from(Axes::split(area).plot.height >= 7);
-        let plots = Rect { y: area.y.saturating_add(words), height: area.height - words, ..area };
-        if self.missing.is_empty() { plots } else { Rect::ZERO }
+        let axes = Axes::with_strip(area);
+        let words = u16::from(axes.plot.height >= 7);
+        let height = area.height - words - axes.strip.height;
+        if self.missing.is_empty() { Rect { y: area.y.saturating_add(words), height, ..area } } else { Rect::ZERO }
+    }
+
+    fn strip(&self, area: Rect) -> Rect {
+        Axes::with_strip(area).strip
+    }
+
+    fn cursor_range(&self, area: Rect) -> Option<(u16, u16)> {
+        let strip = self.strip(area);
+        (!strip.is_empty()).then_some((strip.width, 1))
     }
 
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
         let theme = context.theme;
-        let axes = Axes::split(area);
+        let axes = Axes::with_strip(area);
         let mut rows = axes.plot.height;
         if !self.missing.is_empty() {
             time_axis(buf, &axes, theme, context.view.span_ms, self.end);

@@ -65,7 +65,7 @@ struct KvMemory {
 fn parts(area: Rect) -> (Axes, Rect) {
     let plot = if area.height < WITH_PLOT { 0 } else { area.height / 3 };
     let words = Rect { y: area.y + plot, height: area.height - plot, ..area };
-    (Axes::split(Rect { height: plot, ..area }), words)
+    (Axes::with_strip(Rect { height: plot, ..area }), words)
 }
 
 impl Pane for KvMemory {
@@ -94,6 +94,15 @@ impl Pane for KvMemory {
         let rows = axes.plot.height + axes.time.height;
         let drawn = self.held.iter().any(|bin| bin.mean().is_some());
         if drawn { Rect { y: axes.plot.y, height: rows, ..area } } else { Rect::ZERO }
+    }
+
+    fn strip(&self, area: Rect) -> Rect {
+        parts(area).0.strip
+    }
+
+    fn cursor_range(&self, area: Rect) -> Option<(u16, u16)> {
+        let strip = self.strip(area);
+        (!strip.is_empty()).then_some((strip.width, 1))
     }
 
     fn of(&self) -> Of {

@@ -114,7 +114,7 @@ fn parts(area: Rect) -> Parts {
     Parts {
         head: head_area,
         quantiles: quantiles_area,
-        axes: Axes::split(middle),
+        axes: Axes::with_strip(middle),
         legend: next(legend),
         table: next(table),
         finer: next(finer),
@@ -160,6 +160,10 @@ impl Pane for Latency {
         let axes = parts(area).axes;
         let rows = Rect { y: axes.plot.y, height: axes.plot.height + axes.time.height, ..area };
         if self.grid.edges().is_empty() { Rect::ZERO } else { rows }
+    }
+
+    fn strip(&self, area: Rect) -> Rect {
+        parts(area).axes.strip
     }
 
     fn of(&self) -> Of {

@@ -115,7 +115,7 @@ fn parts(area: Rect, preempted: bool, rows_below: u16) -> Parts {
     };
     let below = below.min(rows_below);
     let middle = Rect { y: area.y + head, height: area.height - head - below, ..area };
-    let axes = Axes::split(middle);
+    let axes = Axes::with_strip(middle);
     let marks = u16::from(preempted && axes.plot.height >= 4);
     let rows = axes.plot.height - marks;
     Parts {
@@ -176,6 +176,15 @@ impl Pane for QueueKv {
         let rows = parts.axes.plot.height + parts.preempted.plot.height + parts.axes.time.height;
         let drawn = self.running.iter().chain(&self.waiting).any(|bin| bin.mean().is_some());
         if drawn { Rect { y: parts.axes.plot.y, height: rows, ..area } } else { Rect::ZERO }
+    }
+
+    fn strip(&self, area: Rect) -> Rect {
+        parts(area, self.most_preempted > 0.0, self.rows_below).axes.strip
+    }
+
+    fn cursor_range(&self, area: Rect) -> Option<(u16, u16)> {
+        let strip = self.strip(area);
+        (!strip.is_empty()).then_some((strip.width, 1))
     }
 
     fn of(&self) -> Of {

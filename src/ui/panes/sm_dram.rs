@@ -115,14 +115,24 @@ impl Pane for SmDram {
     }
 
     fn timeline(&self, area: Rect) -> Rect {
-        if self.missing.is_empty() { plots(area) } else { Rect::ZERO }
+        let (plots, strip) = (plots(area), self.strip(area).height);
+        if self.missing.is_empty() { Rect { height: plots.height - strip, ..plots } } else { Rect::ZERO }
+    }
+
+    fn strip(&self, area: Rect) -> Rect {
+        Axes::with_strip(plots(area)).strip
+    }
+
+    fn cursor_range(&self, area: Rect) -> Option<(u16, u16)> {
+        let strip = self.strip(area);
+        (!strip.is_empty()).then_some((strip.width, 1))
     }
 
     fn draw(&self, area: Rect, buf: &mut Buffer, context: &Context<'_>) {
         let theme = context.theme;
         let plots = plots(area);
         let legend = area.height - plots.height;
-        let axes = Axes::split(plots);
+        let axes = Axes::with_strip(plots);
         time_axis(buf, &axes, theme, context.view.span_ms, self.end);
         if !self.missing.is_empty() {
             let rows = axes.plot.height + legend;

@@ -27,7 +27,12 @@ pub struct Axes {
     pub right: Rect,
     /// The row below, as wide as `left` and `plot`.
     pub time: Rect,
+    /// The row below that, as wide as the plot, for what held when.
+    pub strip: Rect,
 }
+
+/// Least height of plot, time and strip together.
+const STRIPPED: u16 = 6;
 
 impl Axes {
     /// Columns of the left gutter: six for the label, one for the axis.
@@ -46,14 +51,23 @@ impl Axes {
             plot,
             right: Rect { x: plot.x + plot.width, width: right, ..plot },
             time: Rect { y: area.y + rows, width: left + plot.width, height: area.height - rows, ..area },
+            strip: Rect::ZERO,
         }
+    }
+
+    /// The same, with a strip below the time where the plot keeps enough rows.
+    pub fn with_strip(area: Rect) -> Self {
+        let strip = u16::from(area.height >= STRIPPED);
+        let axes = Self::split(Rect { height: area.height - strip, ..area });
+        let y = area.y.saturating_add(area.height - strip);
+        Self { strip: Rect { y, height: strip, ..axes.plot }, ..axes }
     }
 
     /// The same columns, other rows: for plots above one another in one pane.
     #[must_use]
     pub fn rows(&self, y: u16, height: u16) -> Self {
         let cut = |r: Rect| Rect { y, height, ..r };
-        Self { left: cut(self.left), plot: cut(self.plot), right: cut(self.right), time: self.time }
+        Self { left: cut(self.left), plot: cut(self.plot), right: cut(self.right), ..*self }
     }
 
     /// Bins that fill the plot at two a column.

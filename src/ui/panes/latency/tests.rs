@@ -94,7 +94,7 @@ fn no_traffic_and_not_scraped_look_different_and_are_explained() {
     let quiet = Some([0; 7]);
     let store = store(&[quiet, traffic, quiet, quiet, None, None, traffic, traffic]);
     let (_, rows) = drawn(&store, view(&store, 7), (23, 8), Theme::MONO);
-    let column = |x: usize| rows[..6].iter().filter_map(|row| row.chars().nth(x)).collect::<String>();
+    let column = |x: usize| rows[..5].iter().filter_map(|row| row.chars().nth(x)).collect::<String>();
     let columns: Vec<_> = (7..23).map(column).collect();
     let dotted = columns.iter().filter(|c| c.ends_with('·')).count();
     let hatched = columns.iter().filter(|c| c.contains('╱')).count();
