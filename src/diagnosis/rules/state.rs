@@ -2,8 +2,9 @@
 
 use super::super::scene::{EngineScene, GpuScene, Scene};
 use super::super::words::{Num, Secs};
-use super::super::{Cause, Finding, Sentence, Severity};
+use super::super::{Cause, Finding, Fix, Sentence, Severity};
 use super::Rule;
+use crate::engine::Setting;
 use crate::model::Subject;
 
 pub(super) const RULE: Rule =
@@ -45,6 +46,29 @@ fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Requests wait, and neither the KV cache nor the limit on running requests is known to hold them back.
+fn unexplained_queue(engine: &EngineScene, state: impl Fn(Cause, String, &str) -> Finding) -> Finding {
+    let waiting = Num(engine.waiting_mean.unwrap_or(0.0));
+    let kv = engine
+        .kv
+        .map_or_else(|| "the KV cache's use is not known".to_owned(), |kv| format!("the KV cache is {kv:.0} % used"));
+    let limit = engine.cap.map_or_else(
+        || "the limit on running requests is not known".to_owned(),
+        |cap| format!("{} of at most {} run", Num(engine.running_mean.unwrap_or(0.0)), Num(cap)),
+    );
+    let flag = engine.flag(Setting::StepTokens);
+    let words = format!("{waiting} requests wait and no limit that is measured is reached: {limit}, {kv}");
+    let finding = state(Cause::Unknown, words, &format!("{waiting} wait, no limit reached"));
+    let fix = match flag {
+        Some(flag) => Fix::todo(
+            format!("Look at the tokens a step may hold ({flag}): prompts may wait for a place in it"),
+            format!("look at {flag}"),
+        ),
+        None => Fix::todo("Look at the engine's log for what its scheduler waits for", "see the engine's log"),
+    };
+    Finding { severity: Severity::Watch, ..finding.fix(fix) }
+}
+
 fn of_engine(scene: &Scene<'_>, engine: &EngineScene, findings: &[Finding]) -> Option<Finding> {
     let subject = Subject::Engine(engine.index);
     let said = |cause| findings.iter().any(|finding| finding.subject == subject && finding.cause == cause);
@@ -60,8 +84,8 @@ fn of_engine(scene: &Scene<'_>, engine: &EngineScene, findings: &[Finding]) -> O
     };
     let still = !engine.has_moved || engine.is_still(IDLE_MS);
     if !engine.has_requests() && still {
-        if engine.still_ms.is_none() && engine.running.is_none() {
-            let words = "the engine exposes no requests and no tokens: nothing can be said of its load".to_owned();
+        if engine.running.is_none() {
+            let words = "the engine does not tell how many requests run: nothing can be said of its load".to_owned();
             return Some(state(Cause::Unknown, words, "engine tells no load"));
         }
         return Some(state(Cause::Idle, "idle: nothing runs and nothing waits".to_owned(), "idle"));
@@ -76,6 +100,9 @@ fn of_engine(scene: &Scene<'_>, engine: &EngineScene, findings: &[Finding]) -> O
     if let Some(busy) = busy.filter(|&busy| busy < LITTLE) {
         let words = format!("little is asked: work runs {:.0} % of the time, and nothing waits", busy * 100.0);
         return Some(state(Cause::DemandLimited, words, "little is asked"));
+    }
+    if engine.queues() {
+        return Some(unexplained_queue(engine, state));
     }
     Some(state(Cause::Healthy, "healthy: requests move, and nothing holds them back".to_owned(), "healthy"))
 }
