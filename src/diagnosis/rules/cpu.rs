@@ -55,7 +55,8 @@ fn host_cpu(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
     }
     let lost = waits.unwrap_or(stalled).max(throttled.unwrap_or(0.0) / 10.0).clamp(0.0, 100.0);
     let few = engine.processes.iter().filter_map(|process| process.cpus_allowed).reduce(f64::min);
-    let full = host.cpu_busy.is_some_and(|pct| pct >= HOST_FULL);
+    let confined = few.zip(host.cpus).is_some_and(|(few, all)| few < all);
+    let full = !confined && host.cpu_busy.is_some_and(|pct| pct >= HOST_FULL);
     let (why, fix) = if by_quota {
         (
             "its cgroup's CPU quota is used up",
@@ -74,7 +75,7 @@ fn host_cpu(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
         )
     } else {
         (
-            "CPUs are free that it may not use",
+            if confined { "it may not use all CPUs" } else { "CPUs are free that it does not get" },
             Fix::todo(
                 "Give the server more CPUs (taskset -cp, cpuset of its container), or keep others off its CPUs",
                 "give the server more CPUs",

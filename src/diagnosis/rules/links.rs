@@ -21,8 +21,10 @@ const CARRIES: f64 = 2e8;
 const INTERCONNECT_COST: f64 = 0.35;
 
 fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
-    for engine in scene.engines.iter().filter(|engine| engine.is_read() && !engine.is_still(6_000)) {
-        findings.extend(interconnect(scene, engine));
+    for engine in scene.engines.iter().filter(|engine| engine.is_read()) {
+        let moves = !engine.is_still(6_000);
+        findings.extend(Some(engine).filter(|_| moves).and_then(|engine| interconnect(scene, engine)));
+        findings.extend(lanes_down(scene, engine));
     }
     findings.extend(scene.gpus.iter().filter_map(pcie));
 }
@@ -50,11 +52,37 @@ fn interconnect(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
         Finding::new(Subject::Engine(engine.index), Cause::Interconnect, severity, INTERCONNECT_COST, words)
             .shows(("pcie_rx_bytes_per_s", "bytes/s", "nvml"), Some(least), |rate| format!("PCIe at least {} each way on every GPU", gb(rate)))
             .shows(("nvlink_rx_bytes_per_s", "bytes/s", "nvml"), Some(nvlink), |rate| format!("NVLink {}", gb(rate)))
+            .shows(("p2p_peers_blocked", "GPUs", "nvml"), gpus.iter().filter_map(|gpu| gpu.blocked_peers).reduce(f64::max), |n| {
+                match n {
+                    n if n > 0.0 => format!("the memory of {n:.0} other GPUs cannot be read directly"),
+                    _ => "every GPU can read the others' memory".to_owned(),
+                }
+            })
             .fix(Fix::todo(
                 "Take NCCL_P2P_DISABLE and --disable-custom-all-reduce away if they are set; see `nvidia-smi topo -m` and NCCL_DEBUG=INFO for the path taken",
                 "unset NCCL_P2P_DISABLE",
             ))
             .fix(Fix::todo("Measure what the pair of GPUs reaches", "measure it").probe("p2p")),
+    )
+}
+
+/// A GPU of a group some of whose NVLinks are not up.
+fn lanes_down(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
+    let gpus: Vec<&GpuScene> = scene.gpus_of(engine).collect();
+    // Boards leave links unwired, so a GPU is compared with the others of its group.
+    let all = gpus.iter().filter_map(|gpu| gpu.links_up).reduce(f64::max)?;
+    let gpu = gpus.iter().find(|gpu| gpu.links_up.is_some_and(|up| up < all))?;
+    let up = gpu.links_up?;
+    let words = Sentence::new(
+        format!("{up:.0} NVLinks of {} are up, {all:.0} of the others: collectives have less bandwidth", gpu.label()),
+        format!("{up:.0} of {all:.0} NVLinks up"),
+    );
+    Some(
+        Finding::new(Subject::Gpu(gpu.index), Cause::Interconnect, Severity::Watch, 1.0 - up / all, words)
+            .shows(("nvlink_links_up", "links", "nvml"), Some(up), |n| {
+                format!("{n:.0} links are up, {all:.0} on another GPU of the group")
+            })
+            .fix(Fix::todo("See `nvidia-smi nvlink -s` and the fabric manager's log", "see nvidia-smi nvlink -s")),
     )
 }
 

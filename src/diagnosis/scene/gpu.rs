@@ -46,6 +46,11 @@ pub(in crate::diagnosis) struct GpuScene {
     pub(in crate::diagnosis) pcie_rx: Option<f64>,
     pub(in crate::diagnosis) pcie_tx: Option<f64>,
     pub(in crate::diagnosis) nvlink: Option<f64>,
+    /// NVLinks that are up.
+    pub(in crate::diagnosis) links_up: Option<f64>,
+    /// Other GPUs of the machine whose memory it cannot read.
+    pub(in crate::diagnosis) blocked_peers: Option<f64>,
+    /// Generation now and at most, lanes now and at most.
     pub(in crate::diagnosis) pcie: [Option<f64>; 4],
     pub(in crate::diagnosis) mem_used: Option<f64>,
     pub(in crate::diagnosis) mem_total: Option<f64>,
@@ -75,6 +80,8 @@ impl GpuScene {
             pcie_rx: mean(Metric::PcieRx),
             pcie_tx: mean(Metric::PcieTx),
             nvlink: mean(Metric::NvlinkRx),
+            links_up: newest(Metric::NvlinkLinksUp),
+            blocked_peers: newest(Metric::P2pPeersBlocked),
             pcie: [Metric::PcieGen, Metric::PcieGenMax, Metric::PcieWidth, Metric::PcieWidthMax].map(newest),
             mem_used: newest(Metric::GpuMemUsed),
             mem_total: newest(Metric::GpuMemTotal),

@@ -6,6 +6,7 @@ use crate::store::{Data, Window};
 /// Figures of the host. `None`: not known.
 #[derive(Clone, Debug, Default)]
 pub(in crate::diagnosis) struct HostScene {
+    pub(in crate::diagnosis) cpus: Option<f64>,
     pub(in crate::diagnosis) cpu_busy: Option<f64>,
     /// Time in which some task waited for a CPU, %.
     pub(in crate::diagnosis) cpu_stalled: Option<f64>,
@@ -25,6 +26,7 @@ impl HostScene {
         // µs a second are ten-thousandths of a per cent.
         let stalled = |metric| mean(metric).map(|us| us / 1e4);
         Self {
+            cpus: newest(Metric::CpuCount),
             cpu_busy: mean(Metric::CpuBusy),
             cpu_stalled: stalled(Metric::PsiCpu),
             mem_stalled: stalled(Metric::PsiMem),
