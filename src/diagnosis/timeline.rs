@@ -50,16 +50,18 @@ pub struct Span {
     pub headline: String,
 }
 
-/// Findings of the moments that were judged so far: one stretch of time without a hole.
+/// What held when, and the diagnosis of the moment that is looked at.
 #[derive(Debug, Default)]
 pub struct Timeline {
     slo: Slo,
-    /// First and last step that were judged, both included; the seconds since the epoch.
+    past: Past,
+    /// First and last step of the stretch without a hole that was judged, both included; seconds since the epoch.
     judged: Option<(u64, u64)>,
-    /// What the rules said in the last steps, the newest last.
+    /// What the rules said in the last steps of that stretch, the newest last.
     recent: VecDeque<Vec<Finding>>,
     spans: Vec<Span>,
-    past: Past,
+    /// The step that is looked at.
+    shown: Option<u64>,
     diagnosis: Diagnosis,
 }
 
@@ -67,13 +69,6 @@ impl Timeline {
     /// Nothing judged yet.
     pub fn new(slo: Slo) -> Self {
         Self { slo, ..Self::default() }
-    }
-
-    /// One that says this, for tests of what shows it.
-    #[cfg(test)]
-    pub(crate) fn showing(diagnosis: Diagnosis, spans: Vec<Span>) -> Self {
-        let first = spans.iter().map(|span| span.from.0 / STEP_MS).min().unwrap_or(diagnosis.at.0 / STEP_MS);
-        Self { judged: Some((first, diagnosis.at.0 / STEP_MS)), diagnosis, spans, ..Self::default() }
     }
 
     /// The diagnosis of the moment that was followed to last.
@@ -91,62 +86,68 @@ impl Timeline {
         self.judged.map(|(from, to)| (Time(from * STEP_MS), Time(to * STEP_MS)))
     }
 
-    /// Goes to the moment `at`: judges the steps in between, or starts anew where `at` lies outside of what was judged.
-    /// Then judges some steps further back, so that a replay learns since when a finding holds. Cheap where the second is
-    /// the same.
+    /// Looks at the moment `at`. Judges the steps up to it, and some of those before what was judged, so that a replay learns
+    /// since when a finding holds: at most [`MOST_STEPS`] and a third of that at once. Cheap where the second is the same.
     pub fn follow(&mut self, data: &Data, at: Time) {
         let step = at.0 / STEP_MS;
-        match self.judged {
-            Some((_, last)) if last == step => {}
-            Some((_, last)) if last < step && step - last <= MOST_STEPS => {
-                (last + 1..=step).for_each(|step| self.judge(data, step));
-            }
-            _ => self.start(data, step),
+        let near = self.judged.filter(|&(_, last)| step <= last + BACK);
+        match near {
+            Some((_, last)) => (last + 1..=step.min(last + MOST_STEPS)).for_each(|step| self.judge(data, step)),
+            None => self.start(data, step),
         }
-        self.extend_back(data, MOST_STEPS / 3);
+        let grew = self.extend_back(data, MOST_STEPS / 3);
+        if self.shown != Some(step) {
+            self.show(data, step);
+        } else if grew {
+            self.tell_since();
+        }
     }
 
     /// Judges all that lies before the moment and is still kept at full rate.
     pub fn complete(&mut self, data: &Data) {
         while self.extend_back(data, MOST_STEPS) {}
+        self.tell_since();
     }
 
-    /// Forgets what was judged, and judges `step`.
+    /// Makes the diagnosis of a step, whether or not it lies in what was judged.
+    fn show(&mut self, data: &Data, step: u64) {
+        let at = Time(step * STEP_MS);
+        let findings = if self.judged.is_some_and(|(_, last)| last == step) {
+            settle(&self.recent)
+        } else {
+            let first = step.saturating_sub(STEPS as u64 - 1);
+            settle(&(first..=step).map(|step| raw(data, &mut self.past, step, &self.slo)).collect())
+        };
+        let clients = Scene::of(data, at, &self.slo, &mut self.past).clients();
+        self.diagnosis = Diagnosis { at, findings, clients };
+        self.shown = Some(step);
+        self.tell_since();
+    }
+
+    /// Forgets what was judged, and begins with `step`.
     fn start(&mut self, data: &Data, step: u64) {
         self.spans.clear();
         self.recent.clear();
-        self.judged = Some((step + 1, step));
-        let first = step.saturating_sub(STEPS as u64 - 1);
-        for earlier in first..step {
-            self.hear(data, earlier);
+        for step in step.saturating_sub(STEPS as u64 - 1)..step {
+            self.hear(data, step);
         }
-        self.judge(data, step);
         self.judged = Some((step, step));
+        self.judge(data, step);
     }
 
     /// Asks the rules about a step.
     fn hear(&mut self, data: &Data, step: u64) {
-        if self.recent.len() == STEPS {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(raw(data, &mut self.past, step, &self.slo));
+        let said = raw(data, &mut self.past, step, &self.slo);
+        push(&mut self.recent, said);
     }
 
     /// Judges the step after the last one.
     fn judge(&mut self, data: &Data, step: u64) {
         self.hear(data, step);
-        let findings = settle(&self.recent);
-        note(&mut self.spans, &findings, step);
+        note(&mut self.spans, &settle(&self.recent), step);
         if let Some((_, last)) = &mut self.judged {
             *last = step;
         }
-        let mut findings = findings;
-        for finding in &mut findings {
-            finding.since = self.since(finding, step);
-        }
-        let at = Time(step * STEP_MS);
-        let clients = Scene::of(data, at, &self.slo, &mut self.past).clients();
-        self.diagnosis = Diagnosis { at, findings, clients };
         self.forget(step);
     }
 
@@ -161,10 +162,7 @@ impl Timeline {
         let mut recent: VecDeque<Vec<Finding>> = VecDeque::new();
         let mut spans = Vec::new();
         for step in from.saturating_sub(STEPS as u64 - 1)..first {
-            if recent.len() == STEPS {
-                recent.pop_front();
-            }
-            recent.push_back(raw(data, &mut self.past, step, &self.slo));
+            push(&mut recent, raw(data, &mut self.past, step, &self.slo));
             if step >= from {
                 note(&mut spans, &settle(&recent), step);
             }
@@ -172,18 +170,20 @@ impl Timeline {
         join(&mut spans, std::mem::take(&mut self.spans), first);
         self.spans = spans;
         self.judged = Some((from, last));
-        for place in 0..self.diagnosis.findings.len() {
-            let since = self.since(&self.diagnosis.findings[place], last);
-            self.diagnosis.findings[place].since = since;
-        }
         true
     }
 
-    /// Since when a finding that holds in `step` has held.
-    fn since(&self, finding: &Finding, step: u64) -> Time {
-        let at = Time(step * STEP_MS);
-        let same = |span: &&Span| span.subject == finding.subject && span.cause == finding.cause && span.to >= at;
-        self.spans.iter().rev().find(same).map_or(at, |span| span.from)
+    /// Says of each finding since when it has held, as far as that has been judged.
+    fn tell_since(&mut self) {
+        let at = self.diagnosis.at;
+        for finding in &mut self.diagnosis.findings {
+            let holds = |span: &&Span| {
+                (span.subject, span.cause) == (finding.subject, finding.cause)
+                    && span.from <= at
+                    && span.to + BRIDGE * STEP_MS >= at
+            };
+            finding.since = self.spans.iter().rev().find(holds).map_or(at, |span| span.from);
+        }
     }
 
     fn forget(&mut self, step: u64) {
@@ -193,6 +193,14 @@ impl Timeline {
             self.spans.drain(..self.spans.len() - MOST_SPANS);
         }
     }
+}
+
+/// Keeps what the rules said in the last [`STEPS`] steps.
+fn push(recent: &mut VecDeque<Vec<Finding>>, said: Vec<Finding>) {
+    if recent.len() == STEPS {
+        recent.pop_front();
+    }
+    recent.push_back(said);
 }
 
 /// What the rules say of a step.
