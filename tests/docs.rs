@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use warptop::app::ACTIONS;
+use warptop::diagnosis::Cause;
 use warptop::engine::{self, ADAPTERS, Adapter, AdapterSpec, Answers, Memory, promtext};
 use warptop::load::level::{
     Agreement, Bottleneck, Goodput, Knee, Latency, Level, Quantile, Rate, Server, Silicon, Slice, State,
@@ -15,7 +16,6 @@ use warptop::load::level::{
 use warptop::model::{Batch, Domain, Kind, Metric, SourceId, Subject, Time};
 use warptop::probe::{Needs, ProbeSpec};
 use warptop::sampler::SAMPLERS;
-use warptop::signal::SIGNALS;
 use warptop::store::Retention;
 
 const DOCS: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/engines.md"];
@@ -89,9 +89,9 @@ fn key_table() -> String {
 fn source_table() -> String {
     let samplers = SAMPLERS.iter().map(|s| ("reads", s.id, s.help));
     let engines = ADAPTERS.iter().map(|a| ("engine", a.spec().id, a.spec().help));
-    let signals = SIGNALS.iter().map(|s| ("signal", s.id, s.help));
+    let causes = Cause::ALL.iter().map(|cause| ("cause", cause.id(), cause.rule()));
     let mut table = "| | name | what, and how often or when |\n| --- | --- | --- |\n".to_owned();
-    for (kind, name, help) in samplers.chain(engines).chain(signals) {
+    for (kind, name, help) in samplers.chain(engines).chain(causes) {
         let _ = writeln!(table, "| {kind} | `{name}` | {} |", help.replace('|', "\\|"));
     }
     table
