@@ -66,7 +66,7 @@ fn sweep() -> String {
         out,
         "\nThe knee is at {:.0} users, between {:.0} and {:.0}: {}. The brackets hold 95 % intervals; a TTFT P99 of fewer than 368 \
          requests is none. SMs are full from the knee on; the queue begins above the 32 sequences that the server admits, where throughput is flat \
-         already. What held 48 and 64 users back is named as the version that measured it did: the rule of today calls it admission limit \
+         already. What held 48 and 64 users back is named as the version that measured it did: the diagnosis of today calls it request limit \
          (`tests/level.rs`, on the recording of this run). With 32 and 48 users the client has 3 to 6 requests more in flight than the server counts: \
          it counts what its scheduler has, not what its front end still reads.",
         knee.at, knee.lo, knee.hi, knee.words

@@ -1,4 +1,4 @@
-//! What server and GPUs did during a level of a load sweep, beside what its client measured, and what held it back.
+//! What server and GPUs did during a level of a load sweep, beside what its client measured.
 //!
 //! Pure: what was read in, the level's figures out. It must not know how a load is made. Invariants: all of it is of the
 //! level's measured time; what was not read then is missing, never 0; without a measured time nothing is said.
@@ -20,16 +20,16 @@ use crate::model::{Metric, Subject, Time};
 use crate::store::{Data, Window};
 
 use super::exposed::{or, rate};
+use super::kv;
 use super::throttle::Throttled;
-use super::{bottleneck, kv};
 
-/// Fills in the level's server, GPUs and bottleneck from what was read in its measured time. `engine` is the one that was
-/// loaded, `gpus` those that it may use; none where it is on another host.
-pub fn attach(data: &Data, engine: u8, gpus: &[u8], level: &mut Level) {
-    let Some(window) = measured(level) else { return };
+/// Fills in the level's server and GPUs from what was read in its measured time, which it returns. `engine` is the one that
+/// was loaded, `gpus` those that it may use; none where it is on another host.
+pub fn attach(data: &Data, engine: u8, gpus: &[u8], level: &mut Level) -> Option<Window> {
+    let window = measured(level)?;
     level.server = server(data, engine, window, level);
     level.gpus = gpus.iter().map(|&gpu| silicon(data, gpu, window)).collect();
-    level.bottleneck = bottleneck::find(data, engine, window, level);
+    Some(window)
 }
 
 /// The measured time; `None` before it began.

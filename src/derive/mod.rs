@@ -1,10 +1,9 @@
-//! Figures worked out from the store: quantiles with their bounds, the queue, energy, the KV split, the wall,
+//! Figures worked out from the store: quantiles with their bounds, the queue, energy, the KV split,
 //! throttled time, the share of a measured ceiling.
 //!
-//! Pure functions of what was measured, shared by panes, signals and the snapshot, so that all three
+//! Pure functions of what was measured, shared by panes, diagnosis and snapshot, so that all three
 //! say the same. They must not know how a figure is shown. Each states its formula and its source.
 
-mod bottleneck;
 pub mod ceiling;
 pub mod concurrency;
 pub mod energy;
@@ -18,4 +17,3 @@ pub mod means;
 pub mod quantile;
 pub mod queue;
 pub mod throttle;
-pub mod wall;

@@ -8,6 +8,7 @@
 
 mod cause;
 mod finding;
+pub mod level;
 mod past;
 mod rules;
 mod scene;
@@ -36,3 +37,6 @@ pub fn diagnose(data: &Data, at: Time, slo: &Slo) -> Diagnosis {
 pub fn attainments(data: &Data, at: Time, slo: &Slo) -> Vec<Attainment> {
     rules::attainments(&scene::Scene::of(data, at, slo, &mut past::Past::default()))
 }
+
+#[cfg(test)]
+mod tests;

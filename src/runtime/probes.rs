@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::derive;
+use crate::diagnosis::level::LevelJudge;
 use crate::model::{Batch, Clock, Edge, Mark, SourceId, Time};
 use crate::probe::board::Board;
 use crate::probe::child::{Child, Heard};
@@ -232,6 +232,7 @@ struct Active {
     left_out: u64,
     /// Of a sweep.
     levels: Levels,
+    judge: LevelJudge,
 }
 
 struct Worker {
@@ -358,10 +359,22 @@ impl Worker {
             Err(refusal) => self.tell(place, &Event::Refused(Arc::clone(&ask.run), refusal)),
             Ok(lock) => {
                 let cost = probe.spec.costs(&ask.params, &ask.target);
-                let (samples, left_out, levels) = (Vec::new(), 0, Levels::default());
+                let (samples, left_out, levels, judge) = (Vec::new(), 0, Levels::default(), LevelJudge::default());
                 let (admission, watch, child, pid) = (None, None, None, None);
-                let active =
-                    Active { place, ask, cost, _lock: lock, admission, watch, child, pid, samples, left_out, levels };
+                let active = Active {
+                    place,
+                    ask,
+                    cost,
+                    _lock: lock,
+                    admission,
+                    watch,
+                    child,
+                    pid,
+                    samples,
+                    left_out,
+                    levels,
+                    judge,
+                };
                 self.active = Some(active);
                 self.guard();
             }
@@ -492,7 +505,8 @@ impl Worker {
         let url = active.ask.target.endpoint.as_deref().unwrap_or_default();
         let Some(engine) = endpoint::engine(&data, url, now).filter(|_| !active.levels.is_empty()) else { return };
         let gpus = endpoint::gpus(&data, engine, now);
-        active.levels.attach(now, |level| derive::level::attach(&data, engine, &gpus, level));
+        let judge = &mut active.judge;
+        active.levels.attach(now, |level| judge.attach(&data, engine, &gpus, level));
     }
 
     /// Writes the report of a run, and gives the machine back.

@@ -1,7 +1,7 @@
-//! What is missing, and what is blamed for what; tests/level.rs holds the figures against real runs.
+//! What is missing; tests/level.rs holds the figures against real runs.
 
 use super::*;
-use crate::load::level::{Bottleneck, Rate, State};
+use crate::load::level::{Rate, State};
 use crate::model::{Batch, Reading, SourceId, Why};
 use crate::store::{Retention, Store};
 
@@ -51,20 +51,19 @@ fn before_the_measured_time_nothing_is_said() {
     let store = store(&BUSY, &[&DECODE]);
     for (from, to) in [(0, 0), (0, TO), (TO, TO), (TO, FROM)] {
         let level = attached(&store, &[0], Level { from_unix_ms: from, to_unix_ms: to, ..level() });
-        assert_eq!((level.server, level.gpus, level.bottleneck), (None, Vec::new(), None), "{from} {to}");
+        assert_eq!((level.server, level.gpus), (None, Vec::new()), "{from} {to}");
     }
 }
 
 #[test]
 fn what_was_not_read_is_missing_and_never_0() {
     let nothing = attached(&store(&[], &[]), &[0], level());
-    assert_eq!((nothing.server, nothing.bottleneck), (None, None));
+    assert_eq!(nothing.server, None);
     assert_eq!(nothing.gpus, [Silicon::default()], "the GPU is there, its figures are not");
     let some = attached(&store(&[(Metric::RequestsRunning, 8.0)], &[&[(Metric::Power, 300.0)]]), &[0], level());
     let server = some.server.unwrap();
     assert_eq!(server, Server { running: Some(8.0), ..Server::default() });
     assert_eq!(some.gpus, [Silicon { power_w: Some(300.0), ..Silicon::default() }]);
-    assert_eq!(some.bottleneck, None, "SM activity is not there: nothing is invented");
 }
 
 #[test]
@@ -98,105 +97,6 @@ fn energy_is_asked_before_power_and_throttled_time_has_its_reason() {
     assert!(gpu.is_throttled() && !Silicon::default().is_throttled());
     let cool = attached(&store(&[], &[&[(Metric::ThrottledPowerCap, 0.0)]]), &[0], level()).gpus.remove(0);
     assert_eq!((cool.throttled_ms_per_s, cool.throttled_by), (Some(0.0), None));
-}
-
-fn named(store: &Store, gpus: &[u8], level: Level) -> (String, String) {
-    let Bottleneck { word, evidence } = attached(store, gpus, level).bottleneck.unwrap_or_default();
-    (word, evidence)
-}
-
-#[test]
-fn the_client_is_asked_first_then_errors_then_the_queue_then_the_wall() {
-    let queued = [
-        (Metric::RequestsRunning, 16.0),
-        (Metric::RequestsWaiting, 9.0),
-        (Metric::RequestsCap, 16.0),
-        (Metric::KvUsage, 40.0),
-    ];
-    let store = store(&queued, &[&DECODE]);
-    let mut all = level();
-    all.client.limits = vec!["CPU 100 % of a core".to_owned()];
-    (all.requests.ok, all.requests.refused) = (450, 50);
-    assert_eq!(named(&store, &[0], all.clone()), ("client".to_owned(), "CPU 100 % of a core".to_owned()));
-    all.client.limits.clear();
-    let (word, evidence) = named(&store, &[0], all.clone());
-    assert_eq!(
-        (word.as_str(), evidence.as_str()),
-        ("errors", "50 of 500 requests came to nothing: 50 refused (client)")
-    );
-    // One in five hundred is not what held it back.
-    (all.requests.ok, all.requests.refused) = (499, 1);
-    let (word, evidence) = named(&store, &[0], all);
-    assert_eq!(word, "admission limit");
-    let words = "9.0 requests waited on average (most 9) while 16.0 ran: KV cache at most 40 % used, \
-                 the batch of at most 16 (max_num_seqs / slots) was full in 100 % of the time with a queue (server); \
-                 memory-bound: GPU 0: DRAM 62 % of peak, SM 65 % (means of 20 s of GPU counters)";
-    assert_eq!(evidence, words);
-    let (word, evidence) = named(&self::store(&BUSY, &[&DECODE]), &[0], level());
-    assert_eq!(word, "memory-bound");
-    assert_eq!(evidence, "GPU 0: DRAM 62 % of peak, SM 65 % (means of 20 s of GPU counters)");
-}
-
-#[test]
-fn a_queue_is_blamed_on_what_was_full_only() {
-    let with = |running: f64, kv: Option<f64>, more: &[(Metric, f64)]| {
-        let mut metrics = vec![(Metric::RequestsRunning, running), (Metric::RequestsWaiting, 9.0)];
-        metrics.extend(kv.map(|kv| (Metric::KvUsage, kv)));
-        metrics.extend(more);
-        named(&store(&metrics, &[]), &[], level())
-    };
-    let cap = |cap| (Metric::RequestsCap, cap);
-    assert_eq!(with(9.0, Some(89.0), &[cap(256.0)]).0, "KV cache full", "a tenth one does not fit");
-    assert_eq!(with(64.0, Some(89.0), &[cap(256.0)]).0, "queue", "a 65th one does");
-    let (word, evidence) = with(64.0, Some(60.0), &[cap(256.0), (Metric::Preemptions, 2.0)]);
-    assert!(word == "KV cache full" && evidence.contains("40 preemptions (server)"), "{evidence}");
-    assert_eq!(with(64.0, None, &[cap(256.0)]).0, "queue", "what is not read is not full");
-    let (word, evidence) = with(4.0, Some(12.0), &[]);
-    assert!(
-        word == "admission limit" && evidence.contains("KV cache at most 12 % used, never more than 4 ran"),
-        "{evidence}"
-    );
-    let (word, evidence) = with(4.0, None, &[]);
-    assert_eq!(word, "queue", "a KV cache that is not read may be what is full");
-    assert!(evidence.ends_with("ran, and neither KV cache nor batch is known to be full"), "{evidence}");
-}
-
-#[test]
-fn room_is_claimed_of_what_was_read_only_and_a_short_queue_comes_after_the_wall() {
-    let with = |waiting: f64, more: &[(Metric, f64)]| {
-        let metrics = [&[(Metric::RequestsRunning, 30.0), (Metric::RequestsWaiting, waiting)], more].concat();
-        named(&store(&metrics, &[&DECODE]), &[0], level())
-    };
-    let (kv, cap) = ((Metric::KvUsage, 20.0), |cap| (Metric::RequestsCap, cap));
-    let (word, evidence) = with(3.0, &[kv, cap(256.0)]);
-    assert!(word == "memory-bound" && evidence.ends_with("30.0 ran, with room in batch and KV cache"), "{evidence}");
-    // Three of 33 wait before a full batch: the wall comes first.
-    let (word, evidence) = with(3.0, &[kv, cap(30.0)]);
-    assert!(word == "memory-bound" && evidence.contains("; 3.0 requests waited"), "{evidence}");
-    assert!(evidence.contains("the batch of at most 30") && !evidence.contains("room"), "{evidence}");
-    let (word, evidence) = with(9.0, &[kv, cap(256.0)]);
-    assert!(word == "queue" && evidence.contains("with room in batch and KV cache; memory-bound: GPU 0"), "{evidence}");
-    let (word, evidence) = with(9.0, &[kv]);
-    assert!(word == "admission limit" && !evidence.contains("room in"), "{evidence}");
-}
-
-#[test]
-fn of_several_gpus_the_one_that_slows_the_others_down_counts() {
-    let hot = [
-        (Metric::SmActive, 90.0),
-        (Metric::DramActive, 30.0),
-        (Metric::SmClock, 1500.0),
-        (Metric::SmClockMax, 1980.0),
-        (Metric::ThrottledHwThermal, 900.0),
-    ];
-    let (word, evidence) = named(&store(&BUSY, &[&DECODE, &hot, &DECODE]), &[0, 1, 2], level());
-    assert_eq!(word, "heat-limited");
-    assert!(evidence.starts_with("1 of 3 GPUs, as GPU 1: HW thermal 90 %, SM clock 76 % of maximum"), "{evidence}");
-    let (word, evidence) = named(&store(&BUSY, &[&DECODE, &DECODE]), &[0, 1], level());
-    assert!(word == "memory-bound" && evidence.starts_with("all 2 GPUs, as GPU 0: DRAM 62 %"), "{evidence}");
-    let idle = [(Metric::SmActive, 0.0), (Metric::DramActive, 0.0), (Metric::UtilGpuTime, 0.0)];
-    let nobody = [(Metric::RequestsRunning, 0.0), (Metric::RequestsWaiting, 0.0)];
-    assert_eq!(named(&store(&nobody, &[&idle]), &[0], level()), Default::default(), "it held nothing back");
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Display for Value<'_> {
 }
 
 impl Value<'_> {
-    /// The same in so many columns: a word that is too long in brief, "memory" for "memory-bound".
+    /// The same in so many columns: a word that is too long in brief, "memory" for "memory bandwidth".
     pub(super) fn within(self, columns: u16) -> Self {
         match self {
             Self::Word(word) if width(word) > columns => Self::Word(brief(word)),
@@ -74,9 +74,10 @@ impl Value<'_> {
 fn brief(word: &str) -> &str {
     match word {
         "KV cache full" => "KV full",
-        "admission limit" => "batch",
-        "wall unknown" => "unknown",
-        word => word.split(['-', '/']).next().unwrap_or(word),
+        "request limit" | "admission limit" => "batch",
+        "little is asked" => "demand",
+        // Older reports have words like "memory-bound".
+        word => word.split([' ', '-', '/']).next().unwrap_or(word),
     }
 }
 
@@ -182,9 +183,10 @@ mod tests {
     #[test]
     fn a_word_that_is_too_long_keeps_what_tells_it_apart() {
         let within = |word, columns| Value::Word(word).within(columns).to_string();
-        assert_eq!((within("memory-bound", 12), within("memory-bound", 11)), ("memory-bound".into(), "memory".into()));
-        assert_eq!((within("queue", 6), within("launch/host-bound", 9)), ("queue".into(), "launch".into()));
-        assert_eq!((within("KV cache full", 9), within("admission limit", 6)), ("KV full".into(), "batch".into()));
+        let memory = "memory bandwidth";
+        assert_eq!((within(memory, 16), within(memory, 15)), (memory.into(), "memory".into()));
+        assert_eq!((within("compute", 7), within("launch overhead", 9)), ("compute".into(), "launch".into()));
+        assert_eq!((within("KV cache full", 9), within("request limit", 6)), ("KV full".into(), "batch".into()));
     }
 
     #[test]

@@ -1,0 +1,3 @@
+//! Rules on machines made up for a test, where recordings do not reach.
+
+pub(super) mod machine;
