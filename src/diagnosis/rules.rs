@@ -57,7 +57,9 @@ pub const RULES: &[Rule] = &[
 /// What the rules say of a moment, most harmful first.
 pub(super) fn judge(scene: &Scene<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    RULES.iter().for_each(|rule| (rule.judge)(scene, &mut findings));
+    for rule in RULES {
+        (rule.judge)(scene, &mut findings);
+    }
     place_consequences(&mut findings);
     rank(&mut findings);
     findings

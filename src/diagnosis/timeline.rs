@@ -71,6 +71,14 @@ impl Timeline {
         Self { slo, ..Self::default() }
     }
 
+    /// One that says this, for tests of what shows it.
+    #[cfg(test)]
+    pub(crate) fn showing(diagnosis: Diagnosis, spans: Vec<Span>) -> Self {
+        let step = diagnosis.at.0 / STEP_MS;
+        let first = spans.iter().map(|span| span.from.0 / STEP_MS).min().unwrap_or(step);
+        Self { judged: Some((first, step)), shown: Some(step), diagnosis, spans, ..Self::default() }
+    }
+
     /// The diagnosis of the moment that was followed to last.
     pub const fn diagnosis(&self) -> &Diagnosis {
         &self.diagnosis
@@ -225,7 +233,7 @@ fn settle(recent: &VecDeque<Vec<Finding>>) -> Vec<Finding> {
         let cost = spoke.iter().map(|f| f.cost).sum::<f64>() / spoke.len() as f64;
         let severe = |severity| spoke.iter().filter(|f| f.severity >= severity).count() >= enough;
         let severity = [Severity::Act, Severity::Watch].into_iter().find(|&s| severe(s)).unwrap_or(Severity::Ok);
-        out.push(Finding { cost, severity, ..finding.clone() });
+        out.push(Finding { severity, cost, ..finding.clone() });
     }
     settle_states(recent, enough, &mut out);
     if out.is_empty() {

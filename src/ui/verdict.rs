@@ -82,7 +82,7 @@ impl Verdict {
         match first {
             None => self.lines.push(entry(state, Role::Dim, NOTHING)),
             Some(first) if rows <= 1 => {
-                self.lines.push(entry(state, words::role(first.severity), writer.one(first, client)))
+                self.lines.push(entry(state, words::role(first.severity), writer.one(first, client)));
             }
             Some(first) => writer.block(&mut self.lines, state, first, client),
         }

@@ -7,7 +7,7 @@ use crate::derive::quantile::quantile;
 use crate::engine::launch;
 use crate::engine::{self, Setting};
 use crate::model::{FactKey, Metric, ProcessState, Reading, SourceId, SourceState, Subject, Time, Why};
-use crate::store::{Bin, Data, HistogramWindow, ProcessRow, ThreadRow, Window};
+use crate::store::{Bin, Data, HistogramWindow, ProcessRow, Series, ThreadRow, Window};
 
 use super::super::past::{Load, Past, UsualGap};
 use super::super::{ClientView, LatencySplit};
@@ -348,7 +348,7 @@ fn histogram_mean(
 fn still(data: &Data, subject: Subject, at: Time) -> (Option<u64>, bool) {
     let counters = || PROGRESS.iter().filter_map(|&metric| data.series(subject, metric));
     let moved = counters().filter_map(|series| series.last_above(at, LOOK_BACK_MS, 0.0)).max();
-    let known = counters().filter_map(|series| series.full_rate_from()).min();
+    let known = counters().filter_map(Series::full_rate_from).min();
     let then = moved.or_else(|| Some(known?.min(at).max(at - LOOK_BACK_MS)));
     (then.map(|then| at.since(then)), moved.is_some())
 }
