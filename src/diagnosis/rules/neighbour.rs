@@ -25,7 +25,7 @@ const SLOWER: f64 = 0.1;
 
 fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
     for engine in &scene.engines {
-        if engine.reach_is_unknown() {
+        if !engine.is_read() {
             continue;
         }
         for gpu in scene.gpus_of(engine) {

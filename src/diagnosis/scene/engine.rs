@@ -223,11 +223,6 @@ impl EngineScene {
         !self.pids.is_empty()
     }
 
-    /// Whether nothing is known of it yet.
-    pub(in crate::diagnosis) fn reach_is_unknown(&self) -> bool {
-        self.reach == Reach::Starting
-    }
-
     /// Whether its figures may be judged.
     pub(in crate::diagnosis) fn is_read(&self) -> bool {
         self.reach == Reach::Read
