@@ -294,7 +294,7 @@ int nvmlDeviceGetProcessUtilization(Gpu *gpu, Share *out, u32 *count, u64 since)
 #endif
     if (gpu->index) note(CONTROL "/asked-1");
     if (control(CONTROL "/quiet")) return NOT_FOUND;
-    if (*count < 70 || !out) { *count = 70; return TOO_SMALL; }
+    if (*count < 170 || !out) { *count = 170; return TOO_SMALL; }
     time += 10;
     *count = 0;
     out[(*count)++] = (Share){ 4242, time, 62, 0, 0, 0 };

