@@ -140,8 +140,14 @@ pub struct ClientView {
     pub itl_mean: Reading,
     /// This server's usual mean gap at such a load in the last hour, s; missing where it never had such a load.
     pub itl_usual: Reading,
+    /// Mean TTFT over the diagnosis's window, s, and what is usual.
+    pub ttft_mean: Reading,
+    /// This server's usual mean TTFT at such a load in the last hour, s.
+    pub ttft_usual: Reading,
     /// Generated tokens a second over the diagnosis's window.
     pub generated_per_s: Reading,
+    /// This server's usual rate at such a load in the last hour, tokens/s.
+    pub generated_usual: Reading,
     /// Mean prompt length of the requests that finished, tokens.
     pub prompt_len: Reading,
     /// Mean answer length of the requests that finished, tokens.

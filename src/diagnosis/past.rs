@@ -20,13 +20,15 @@ const ALIKE: f64 = 1.5;
 /// Pieces that are enough to compare with.
 const LEAST: usize = 3;
 /// Pieces that are kept of one engine: twice the reach, since a replay may judge earlier moments too.
-const MOST: usize = 3_600;
+const MOST: u64 = 3_600;
 
 /// What an engine did in one piece of time. `None` where it was not read or nothing happened.
 #[derive(Clone, Copy, Debug, Default)]
 struct Piece {
     running: Option<f32>,
     itl: Option<f32>,
+    ttft: Option<f32>,
+    generated: Option<f32>,
     prompt_per_token: Option<f32>,
     prompt_len: Option<f32>,
     hit_share: Option<f32>,
@@ -36,6 +38,8 @@ struct Piece {
 #[derive(Debug, Default)]
 pub(super) struct Past {
     pieces: BTreeMap<(u8, u64), Piece>,
+    /// Of each engine, the first piece that is known and the one after the last.
+    known: BTreeMap<u8, (u64, u64)>,
     scratch: HistogramWindow,
 }
 
@@ -61,31 +65,42 @@ impl Load {
     }
 }
 
-/// What the past says of gaps between tokens at such a load, s.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct UsualGap {
-    /// The median of all pieces.
-    pub(super) median: f64,
-    /// What a quarter of the pieces reach.
-    pub(super) best: f64,
+/// What the past says of such a load: medians of all pieces. `None`: too few of them have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Usual {
+    /// Mean gap between tokens, s.
+    pub(super) itl: Option<f64>,
+    /// The gap that a quarter of the pieces reach, s.
+    pub(super) best_itl: Option<f64>,
+    /// Mean TTFT, s.
+    pub(super) ttft: Option<f64>,
+    /// Tokens generated a second.
+    pub(super) generated: Option<f64>,
 }
 
 impl Past {
-    /// Gaps between tokens of `engine` before `at` at a load like this one; `None` where there was none.
-    pub(super) fn gap(&mut self, data: &Data, engine: u8, at: Time, load: Load) -> Option<UsualGap> {
+    /// What `engine` did before `at` at a load like this one.
+    pub(super) fn usual(&mut self, data: &Data, engine: u8, at: Time, load: Load) -> Usual {
         self.learn(data, engine, at);
         let alike = |a: f64, b: f64| a <= b * ALIKE + 0.5 && b <= a * ALIKE + 0.5;
-        let of = |value: Option<f32>, load: f64| value.is_some_and(|value| alike(f64::from(value), load));
-        let mut gaps: Vec<f64> = self
+        let like = |value: Option<f32>, load: f64| value.is_some_and(|value| alike(f64::from(value), load));
+        let pieces: Vec<&Piece> = self
             .before(data, engine, at)
-            .filter(|piece| of(piece.running, load.running))
+            .filter(|piece| like(piece.running, load.running))
             // Prompts that are computed between the tokens of others lengthen the gaps.
-            .filter(|piece| of(piece.prompt_per_token, load.prompt_per_token))
-            .filter_map(|piece| piece.itl.map(f64::from))
+            .filter(|piece| like(piece.prompt_per_token, load.prompt_per_token))
             .collect();
-        gaps.sort_by(f64::total_cmp);
-        let of = |share: f64| gaps.get(((gaps.len() - 1) as f64 * share) as usize).copied();
-        if gaps.len() < LEAST { None } else { Some(UsualGap { median: of(0.5)?, best: of(0.25)? }) }
+        let of = |figure: fn(&Piece) -> Option<f32>, share: f64| {
+            let mut values: Vec<f64> = pieces.iter().filter_map(|piece| figure(piece).map(f64::from)).collect();
+            values.sort_by(f64::total_cmp);
+            values.get(((values.len().max(1) - 1) as f64 * share) as usize).copied().filter(|_| values.len() >= LEAST)
+        };
+        Usual {
+            itl: of(|piece| piece.itl, 0.5),
+            best_itl: of(|piece| piece.itl, 0.25),
+            ttft: of(|piece| piece.ttft, 0.5),
+            generated: of(|piece| piece.generated, 0.5),
+        }
     }
 
     /// The highest share of prompt tokens that the prefix cache held for prompts about this long, 0 to 1.
@@ -97,7 +112,7 @@ impl Past {
         let mut shares: Vec<f64> = pieces.filter_map(|piece| piece.hit_share.map(f64::from)).collect();
         shares.sort_by(f64::total_cmp);
         // One piece may be a fluke of few requests.
-        (shares.len() >= LEAST).then(|| shares[shares.len() - LEAST])
+        shares.len().checked_sub(LEAST).map(|place| shares[place])
     }
 
     fn before(&self, data: &Data, engine: u8, at: Time) -> impl Iterator<Item = &Piece> {
@@ -115,18 +130,16 @@ impl Past {
     /// Works out the pieces that are not known yet.
     fn learn(&mut self, data: &Data, engine: u8, at: Time) {
         let (first, end) = Self::range(data, at);
-        for number in first..end {
-            if !self.pieces.contains_key(&(engine, number)) {
-                let piece =
-                    piece(data, engine, Window::last(Time((number + 1) * PIECE_MS), PIECE_MS), &mut self.scratch);
-                self.pieces.insert((engine, number), piece);
-            }
+        let known = self.known.get(&engine).copied().filter(|&(from, to)| first <= to && end >= from);
+        let (from, to) = known.unwrap_or((first, first));
+        for number in (first..from).chain(to..end) {
+            let window = Window::last(Time((number + 1) * PIECE_MS), PIECE_MS);
+            self.pieces.insert((engine, number), piece(data, engine, window, &mut self.scratch));
         }
-        let known = self.pieces.range((engine, 0)..(engine, u64::MAX)).count();
-        for _ in MOST..known {
-            let oldest = self.pieces.range((engine, 0)..(engine, u64::MAX)).next().map(|(&key, _)| key);
-            oldest.and_then(|key| self.pieces.remove(&key));
-        }
+        let (from, to) = (from.min(first), to.max(end));
+        let from = from.max(to.saturating_sub(MOST));
+        self.pieces.retain(|&(of, number), _| of != engine || number >= from && number < to);
+        self.known.insert(engine, (from, to));
     }
 }
 
@@ -136,15 +149,18 @@ fn piece(data: &Data, engine: u8, window: Window, scratch: &mut HistogramWindow)
         data.histogram_window(Subject::Engine(engine), metric, window, scratch);
         scratch.sum.filter(|_| scratch.n > 0).map(|sum| sum / scratch.n as f64)
     };
-    let (itl, prompt_len) = (mean(Metric::Itl), mean(Metric::PromptLen));
+    let (itl, ttft, prompt_len) = (mean(Metric::Itl), mean(Metric::Ttft), mean(Metric::PromptLen));
     let (hits, queries) = (of(Metric::PrefixHits), of(Metric::PrefixQueries).filter(|&rate| rate > 0.0));
     let hit_share = hits.zip(queries).map(|(hits, queries)| (hits / queries).clamp(0.0, 1.0));
     let running = of(Metric::RequestsRunning);
-    let load = Load::of(running, of(Metric::PromptTokens), hit_share, of(Metric::GenerationTokens));
+    let generated = of(Metric::GenerationTokens);
+    let load = Load::of(running, of(Metric::PromptTokens), hit_share, generated);
     let small = |value: Option<f64>| value.map(|value| value as f32);
     Piece {
         running: small(running),
         itl: small(itl),
+        ttft: small(ttft),
+        generated: small(generated),
         prompt_per_token: small(load.map(|load| load.prompt_per_token)),
         prompt_len: small(prompt_len),
         hit_share: small(hit_share),

@@ -17,6 +17,8 @@ const OVER_NVLINK: f64 = 0.2;
 const FULL: f64 = 0.5;
 /// Traffic from which on the state of the link matters, bytes/s: an idle link saves power.
 const CARRIES: f64 = 2e8;
+/// Loss of token rate from which on clients are harmed.
+const HARMS: f64 = 0.15;
 /// What a collective over PCIe costs, for ranking: a quarter of ITL on two H200s (3.7 → 4.9 ms).
 const INTERCONNECT_COST: f64 = 0.35;
 
@@ -46,8 +48,8 @@ fn interconnect(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
         ),
         format!("{} over PCIe, NVLink unused", gb(least)),
     );
-    let usual = engine.usual.zip(engine.itl).map(|(usual, now)| 1.0 - usual.best / now);
-    let severity = if usual.is_some_and(|loss| loss >= 0.15) { Severity::Act } else { Severity::Watch };
+    let severity =
+        if engine.token_loss().is_some_and(|(loss, _)| loss >= HARMS) { Severity::Act } else { Severity::Watch };
     Some(
         Finding::new(Subject::Engine(engine.index), Cause::Interconnect, severity, INTERCONNECT_COST, words)
             .shows(("pcie_rx_bytes_per_s", "bytes/s", "nvml"), Some(least), |rate| format!("PCIe at least {} each way on every GPU", gb(rate)))

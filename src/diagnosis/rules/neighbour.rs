@@ -47,27 +47,29 @@ fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
 }
 
 fn neighbour(engine: &EngineScene, gpu: &GpuScene, other: &GpuProcessScene) -> Finding {
-    let loss = engine.usual.zip(engine.itl).map(|(usual, now)| (1.0 - usual.best / now).clamp(0.0, 1.0));
-    let harmed = engine.is_read() && loss.is_some_and(|loss| loss >= HARMS);
+    let loss = engine.token_loss();
+    let harmed = loss.is_some_and(|(loss, _)| loss >= HARMS);
     let severity = if harmed { Severity::Act } else { Severity::Watch };
     let name = program(&other.command);
-    let slower = engine.usual.zip(engine.itl).filter(|_| harmed);
-    let effect = slower.map_or_else(String::new, |(usual, now)| {
-        format!(": tokens come every {} instead of {}", Secs(now), Secs(usual.best))
+    let slower = engine.itl.zip(loss).filter(|_| harmed);
+    let effect = slower.map_or_else(String::new, |(now, (_, best))| {
+        format!(": tokens come every {} instead of {}", Secs(now), Secs(best))
     });
     let words = Sentence::new(
         format!("another process computes on {}: {name} (pid {}){effect}", gpu.label(), other.pid),
         format!("{name} ({}) also uses {}", other.pid, gpu.label()),
     );
-    let cost = if harmed { loss.unwrap_or(UNKNOWN_COST).max(0.3) } else { UNKNOWN_COST };
+    let cost = loss.filter(|_| harmed).map_or(UNKNOWN_COST, |(loss, _)| loss.max(0.3));
     Finding::new(Subject::Gpu(gpu.index), Cause::Neighbour, severity, cost, words)
         .shows(("gpu_share_pct", "%", "nvml"), other.share_pct, |pct| format!("it has {pct:.0} % of the SMs' time"))
         .shows(("gpu_mem_bytes", "bytes", "nvml"), other.mem, |bytes| {
             format!("it holds {} of device memory", Mem(bytes))
         })
         .shows(("cpu_pct", "%", "process"), other.cpu_pct, |pct| format!("it uses {pct:.0} % of a core"))
-        .shows(("itl_mean_s", "s", "engine"), engine.itl.filter(|_| engine.is_read()), |s| match engine.usual {
-            Some(usual) => format!("{} between tokens, {} at best at such a load before", Secs(s), Secs(usual.best)),
+        .shows(("itl_mean_s", "s", "engine"), engine.itl.filter(|_| engine.is_read()), |s| match loss {
+            Some((_, best)) => {
+                format!("{} between tokens, {} at best at such a load before", Secs(s), Secs(best))
+            }
             None => format!("{} between tokens; no such load was seen before", Secs(s)),
         })
         .shows(("pcie_rx_bytes_per_s", "bytes/s", "nvml"), gpu.pcie_rx.filter(|rate| *rate > 1e9), |rate| {

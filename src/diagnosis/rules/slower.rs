@@ -19,34 +19,27 @@ fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
         return;
     }
     for engine in scene.engines.iter().filter(|engine| engine.is_read()) {
-        let (Some(usual), Some(now)) = (engine.usual, engine.itl) else { continue };
-        if now < usual.best * SLOWER || engine.running_mean.is_none_or(|running| running < 1.0) {
+        let (Some((loss, best)), Some(now)) = (engine.token_loss(), engine.itl) else { continue };
+        if now < best * SLOWER || engine.running_mean.is_none_or(|running| running < 1.0) {
             continue;
         }
         let words = Sentence::new(
-            format!(
-                "tokens come every {}, every {} at this load before: no cause is measured",
-                Secs(now),
-                Secs(usual.best)
-            ),
-            format!("ITL {}, was {}", Secs(now), Secs(usual.best)),
+            format!("tokens come every {}, every {} at this load before: no cause is measured", Secs(now), Secs(best)),
+            format!("ITL {}, was {}", Secs(now), Secs(best)),
         );
         findings.push(
-            Finding::new(
-                Subject::Engine(engine.index),
-                Cause::ThroughputDrop,
-                Severity::Watch,
-                1.0 - usual.best / now,
-                words,
-            )
-            .shows(("itl_mean_s", "s", "engine"), Some(now), |s| format!("{} between tokens", Secs(s)))
-            .shows(("itl_mean_s", "s", "engine"), Some(usual.median), |s| {
-                format!("{} is usual at such a load", Secs(s))
-            })
-            .shows(("requests_running", "requests", "engine"), engine.running_mean, |n| {
-                format!("{} requests run", Num(n))
-            })
-            .fix(Fix::todo("See what changed: the engine's log, other programs, prompt lengths", "see what changed")),
+            Finding::new(Subject::Engine(engine.index), Cause::ThroughputDrop, Severity::Watch, loss, words)
+                .shows(("itl_mean_s", "s", "engine"), Some(now), |s| format!("{} between tokens", Secs(s)))
+                .shows(("itl_mean_s", "s", "engine"), engine.usual.itl, |s| {
+                    format!("{} is usual at such a load", Secs(s))
+                })
+                .shows(("requests_running", "requests", "engine"), engine.running_mean, |n| {
+                    format!("{} requests run", Num(n))
+                })
+                .fix(Fix::todo(
+                    "See what changed: the engine's log, other programs, prompt lengths",
+                    "see what changed",
+                )),
         );
     }
 }

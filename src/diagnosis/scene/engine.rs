@@ -9,7 +9,7 @@ use crate::engine::{self, Setting};
 use crate::model::{FactKey, Metric, ProcessState, Reading, SourceId, SourceState, Subject, Time, Why};
 use crate::store::{Bin, Data, HistogramWindow, ProcessRow, Series, ThreadRow, Window};
 
-use super::super::past::{Load, Past, UsualGap};
+use super::super::past::{Load, Past, Usual};
 use super::super::{ClientView, LatencySplit};
 use super::QUANTILES_MS;
 
@@ -132,8 +132,8 @@ pub(in crate::diagnosis) struct EngineScene {
     pub(in crate::diagnosis) prompt_len: Option<f64>,
     pub(in crate::diagnosis) answer_len: Option<f64>,
     pub(in crate::diagnosis) split: Option<LatencySplit>,
-    /// Its gaps between tokens at such a load before.
-    pub(in crate::diagnosis) usual: Option<UsualGap>,
+    /// What it did at such a load before.
+    pub(in crate::diagnosis) usual: Usual,
     /// The best share of prefix hits at such prompts before.
     pub(in crate::diagnosis) usual_hits: Option<f64>,
     /// Gaps between tokens of the window.
@@ -203,7 +203,7 @@ impl EngineScene {
             prompt_len,
             answer_len: histogram_mean(data, subject, Metric::GenerationLen, window, scratch),
             split: LatencySplit::of(queue, prefill, decode),
-            usual: load.and_then(|load| past.gap(data, index, at, load)),
+            usual: load.map(|load| past.usual(data, index, at, load)).unwrap_or_default(),
             usual_hits: prompt_len.and_then(|len| past.hit_share(data, index, at, len)),
             gaps,
             prompts,
@@ -259,6 +259,12 @@ impl EngineScene {
         of_role.filter_map(|process| process.cpu_pct).reduce(f64::max)
     }
 
+    /// Share of the token rate that is lost against the best at such a load before, 0 to 1, and that best gap, s.
+    pub(in crate::diagnosis) fn token_loss(&self) -> Option<(f64, f64)> {
+        let (best, now) = (self.usual.best_itl?, self.itl.filter(|_| self.is_read())?);
+        Some(((1.0 - best / now).clamp(0.0, 1.0), best))
+    }
+
     /// Share of its requests that wait, 0 to 1.
     pub(in crate::diagnosis) fn waiting_share(&self) -> f64 {
         let (waiting, running) = (self.waiting_mean.unwrap_or(0.0), self.running_mean.unwrap_or(0.0));
@@ -288,7 +294,10 @@ impl EngineScene {
             ttft_p50: quantile(scratch, 0.5),
             ttft_p99: quantile(scratch, 0.99),
             itl_mean: known(self.itl),
-            itl_usual: known(self.usual.map(|usual| usual.median)),
+            itl_usual: known(self.usual.itl),
+            ttft_mean: known(self.ttft),
+            ttft_usual: known(self.usual.ttft),
+            generated_usual: known(self.usual.generated),
             generated_per_s: known(self.generated),
             prompt_len: known(self.prompt_len),
             answer_len: known(self.answer_len),
