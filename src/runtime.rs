@@ -337,7 +337,8 @@ impl<B: Backend> Program<B> {
 
 /// The state of a screen on this session.
 fn new_app(session: &Session, now: Time) -> App {
-    App::new(session.origin, now, PANES.len()).with_probes(PANES.iter().position(|pane| pane.id == "probes"))
+    let place = |id| PANES.iter().position(|pane| pane.id == id);
+    App::new(session.origin, now, PANES.len()).with_probes(place("probes")).without_gpu(place("latency"))
 }
 
 #[expect(clippy::panic, reason = "the tests of the panic hook ask for it")]

@@ -152,6 +152,8 @@ pub struct App {
     panes: usize,
     /// Place of the pane of probes.
     probes: Option<usize>,
+    /// Place of the pane that has the focus where there is an engine and no GPU, until another is chosen.
+    without_gpu: Option<usize>,
     talk: Talk,
     cursor_range: (u16, u16),
     last_line: u16,
@@ -194,6 +196,7 @@ impl App {
             seen: Seen { extent: None, gpus: 0, engines: 0, latencies: [0; _], complete: false },
             panes,
             probes: None,
+            without_gpu: None,
             talk: Talk { asking: None, noted: false, readable: false },
             cursor_range: (1, 1),
             last_line: 0,
@@ -204,6 +207,13 @@ impl App {
     #[must_use]
     pub const fn with_probes(mut self, place: Option<usize>) -> Self {
         self.probes = place;
+        self
+    }
+
+    /// The same, with this pane in focus where there is an engine and no GPU.
+    #[must_use]
+    pub const fn without_gpu(mut self, place: Option<usize>) -> Self {
+        self.without_gpu = place;
         self
     }
 
@@ -289,6 +299,19 @@ impl App {
                 *chosen = u8::try_from(bits.trailing_zeros()).unwrap_or(0);
             }
         }
+        if seen.gpus == 0 && seen.engines != 0 {
+            self.focus = self.without_gpu.take().unwrap_or(self.focus);
+        }
+        let place = View::LATENCIES.iter().position(|m| *m == self.view.latency);
+        let any = (0..View::LATENCIES.len()).any(|place| self.exposes(place));
+        if any && place.is_some_and(|place| !self.exposes(place)) {
+            self.view.latency = self.metric(false);
+        }
+    }
+
+    /// Whether the chosen engine exposes the latency at this place.
+    fn exposes(&self, place: usize) -> bool {
+        self.seen.latencies[place].checked_shr(self.view.engine.into()).is_some_and(|bits| bits & 1 == 1)
     }
 
     fn act(&mut self, action: Action, place: usize) -> Option<Effect> {
@@ -302,13 +325,13 @@ impl App {
             Action::Back if self.at_probes() && self.view.report.is_some() => self.view.report = None,
             Action::Back if self.talk.noted && self.at_probes() => return Some(Effect::Probe(Order::Seen)),
             Action::Back => self.back(),
-            Action::Probes => self.focus = self.probes.unwrap_or(self.focus),
+            Action::Probes => self.focus_on(self.probes.unwrap_or(self.focus)),
             Action::No if self.at_probes() => return Some(Effect::Probe(Order::No)),
             Action::Force if self.at_probes() => return Some(Effect::Probe(Order::Force)),
             Action::Stop => return Some(Effect::Probe(Order::Stop)),
-            Action::FocusNext => self.focus = turn(self.focus, self.panes, false),
-            Action::FocusPrevious => self.focus = turn(self.focus, self.panes, true),
-            Action::Show if place < self.panes => self.focus = place,
+            Action::FocusNext => self.focus_on(turn(self.focus, self.panes, false)),
+            Action::FocusPrevious => self.focus_on(turn(self.focus, self.panes, true)),
+            Action::Show if place < self.panes => self.focus_on(place),
             Action::Show | Action::Yes | Action::No | Action::Force => {}
             // Enter, where D does something else.
             Action::Evidence if place == 0 && self.at_probes() => {
@@ -344,6 +367,10 @@ impl App {
         None
     }
 
+    const fn focus_on(&mut self, place: usize) {
+        (self.focus, self.without_gpu) = (place, None);
+    }
+
     /// Another engine. A question about the one before is asked anew: an answer must be about what is chosen.
     fn engine(&mut self, back: bool) -> Option<Effect> {
         let before = self.view.engine;
@@ -370,14 +397,11 @@ impl App {
     /// The next latency that the chosen engine exposes; the next of all while none is known.
     fn metric(&self, back: bool) -> Metric {
         let all = View::LATENCIES;
-        let here = |place: &usize| {
-            self.seen.latencies[*place].checked_shr(self.view.engine.into()).is_some_and(|b| b & 1 == 1)
-        };
-        let any = (0..all.len()).any(|place| here(&place));
+        let any = (0..all.len()).any(|place| self.exposes(place));
         let place = all.iter().position(|m| *m == self.view.latency).unwrap_or(0);
         let next = |place: &usize| Some(turn(*place, all.len(), back));
         let mut others = std::iter::successors(next(&place), next).take(all.len());
-        others.find(|place| here(place) || !any).map_or(self.view.latency, |place| all[place])
+        others.find(|place| self.exposes(*place) || !any).map_or(self.view.latency, |place| all[place])
     }
 
     fn span(&mut self, shorter: bool) {

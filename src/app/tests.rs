@@ -39,10 +39,11 @@ fn the_next_latency_is_one_that_the_engine_exposes() {
     // Engine 1 has E2E and decode; engine 0, which is not chosen, has ITL.
     let latencies = [0, 0b01, 0, 0b10, 0, 0, 0b10];
     app.update(Event::Tick(Time(100_000), Seen { latencies, ..app.seen }));
+    assert_eq!(app.view.latency, Metric::E2e, "TTFT was not exposed");
     let some: Vec<_> = (0..3).map(|_| (press(&mut app, "m"), app.view.latency).1).collect();
-    assert_eq!(some, [Metric::E2e, Metric::DecodeTime, Metric::E2e]);
+    assert_eq!(some, [Metric::DecodeTime, Metric::E2e, Metric::DecodeTime]);
     press(&mut app, "MM");
-    assert_eq!(app.view.latency, Metric::E2e);
+    assert_eq!(app.view.latency, Metric::DecodeTime);
 }
 
 #[test]
@@ -205,6 +206,19 @@ fn a_report_is_looked_at_without_starting_anything() {
     assert_eq!(press(&[Key::Down; 40]), (last, Some(7), false), "no further than its last line");
     assert_eq!(press(&[Key::Char('z'), Key::Esc]), (last, None, true), "the report closes first");
     assert_eq!(press(&[Key::Esc, Key::Up]), (last.saturating_sub(1), None, false));
+}
+
+#[test]
+fn the_latency_that_is_shown_is_one_that_the_engine_exposes() {
+    let mut app = App::new(Origin::Live, Time(1), 6).without_gpu(Some(2));
+    let seen = |itl: u64, e2e: u64| Seen { engines: 1, latencies: [0, itl, 0, e2e, 0, 0, 0], ..Seen::default() };
+    app.update(Event::Tick(Time(2), seen(0, 0)));
+    assert_eq!((app.view.latency, app.focus), (Metric::Ttft, 2), "none is known yet; there is no GPU");
+    app.update(Event::Key(Key::Char('1')));
+    app.update(Event::Tick(Time(3), seen(0, 1)));
+    assert_eq!((app.view.latency, app.focus), (Metric::E2e, 0));
+    app.update(Event::Tick(Time(4), seen(1, 1)));
+    assert_eq!(app.view.latency, Metric::E2e, "it stays while it is exposed");
 }
 
 #[test]

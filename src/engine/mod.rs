@@ -20,6 +20,7 @@ pub mod options;
 pub mod progress;
 pub mod promtext;
 pub mod sglang;
+pub mod shown;
 pub mod table;
 #[cfg(test)]
 mod testing;

@@ -25,7 +25,7 @@ const PLOT: u16 = 12;
 const AROUND: u16 = 16;
 
 /// Least height of a screen, and the most rows of the verdict on it.
-const VERDICT: [(u16, u16); 4] = [(40, 6), (30, 5), (20, 4), (14, 2)];
+const VERDICT: [(u16, u16); 4] = [(40, 6), (24, 5), (20, 4), (14, 2)];
 /// Least height of a pane that shows something.
 const LEAST_PANE: u16 = 5;
 
@@ -38,6 +38,10 @@ const LIST: &str = "probes";
 const LIST_ROWS: u16 = 14;
 /// The one of them that gives way to the third when that has the focus and there is no room for all.
 const GIVES_WAY: &str = "diagnosis";
+/// The panes of a GPU and those of an engine: where there is none but the other, they leave the screen to those that can
+/// have figures, unless they have the focus.
+const OF_GPU: [&str; 3] = [STRIP, "sm_dram", "clocks"];
+const OF_ENGINE: [&str; 5] = ["latency", "queue_kv", "concurrency", "kv", "sweep"];
 /// Width from which three of them have room.
 const THREE_BELOW: u16 = 160;
 
@@ -61,6 +65,15 @@ pub struct Wish {
 }
 
 impl Wish {
+    /// Whether a pane can have figures, as far as is known.
+    fn can_show(&self, pane: &PaneSpec) -> bool {
+        match (self.gpus, self.engines) {
+            (0, 1..) => !OF_GPU.contains(&pane.id),
+            (1.., 0) => !OF_ENGINE.contains(&pane.id),
+            _ => true,
+        }
+    }
+
     /// Rows that the verdict may take: what is left beside the GPUs and the least height of a pane.
     pub fn verdict_room(&self) -> u16 {
         let (width, height) = (self.area.width, self.area.height);
@@ -213,7 +226,7 @@ impl Plan {
     }
 
     fn strip(&mut self, rest: &mut Rect, wish: &Wish, panes: &[PaneSpec]) {
-        if let Some(strip) = panes.iter().position(|p| p.id == STRIP) {
+        if let Some(strip) = panes.iter().position(|p| p.id == STRIP && wish.can_show(p)) {
             // A head and a row for each GPU below the title, but no more than half the screen unless it
             // takes that to show eight. A frame costs one row more, and no GPU its own.
             let bare = strip_rows(wish.gpus);
@@ -226,7 +239,7 @@ impl Plan {
 
     /// All panes, or where they do not fit: the page of plots that the focus belongs to, and tabs.
     fn grid(&mut self, mut rest: Rect, wish: &Wish, panes: &[PaneSpec]) {
-        let plots = plots(panes);
+        let plots = plots(wish, panes);
         let rows = (rest.height.saturating_sub(AROUND) / PLOT).max(2);
         let page = usize::from(rows) * 2;
         if plots.len() > page {
@@ -254,7 +267,7 @@ impl Plan {
     /// The strip, and the pair of panes that the focus belongs to.
     fn three(&mut self, mut rest: Rect, wish: &Wish, panes: &[PaneSpec]) {
         self.strip(&mut rest, wish, panes);
-        let mut others = plots(panes);
+        let mut others = plots(wish, panes);
         others.extend(panes_below(panes));
         let shown = others.chunks(2).find(|pair| pair.contains(&wish.focus)).or_else(|| others.chunks(2).next());
         let Some(pair) = shown else { return };
@@ -276,8 +289,9 @@ fn strip_rows(gpus: u16) -> u16 {
 }
 
 /// The panes on the time axis.
-fn plots(panes: &[PaneSpec]) -> Vec<usize> {
-    (0..panes.len()).filter(|&i| panes[i].id != STRIP && !BELOW.contains(&panes[i].id)).collect()
+fn plots(wish: &Wish, panes: &[PaneSpec]) -> Vec<usize> {
+    let plots = |&i: &usize| panes[i].id != STRIP && !BELOW.contains(&panes[i].id);
+    (0..panes.len()).filter(plots).filter(|&i| i == wish.focus || wish.can_show(&panes[i])).collect()
 }
 
 /// The panes at the bottom of a grid of this width: the one in focus is among them, if it is one of theirs.
@@ -351,6 +365,17 @@ mod tests {
         assert_eq!(shown(&Plan::make(&wish(40, 8), &SEVEN)), [2]);
         let small = Plan::make(&wish(39, 8), &SEVEN);
         assert!(small.slots.is_empty() && small.numbers == Rect::new(0, 0, 39, 8));
+    }
+
+    #[test]
+    fn panes_that_cannot_have_figures_leave_the_screen_to_those_that_can() {
+        let plan = |gpus, engines, focus| Plan::make(&Wish { gpus, engines, focus, ..wish(120, 35) }, &SEVEN);
+        assert_eq!(shown(&plan(0, 1, 2)), [2, 4, 5, 6], "no GPU");
+        assert_eq!(shown(&plan(1, 0, 1)), [0, 1, 3, 5, 6], "no engine");
+        assert_eq!(shown(&plan(1, 0, 2)), [0, 1, 2, 3, 5, 6], "what has the focus says why it is empty");
+        assert_eq!(shown(&plan(0, 0, 2)), [0, 1, 2, 3, 4, 5, 6], "nothing is known yet");
+        let three = Plan::make(&Wish { gpus: 0, ..wish(80, 24) }, &SEVEN);
+        assert_eq!(shown(&three), [2, 4]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     id: "gpu_strip",
     tab: "GPUs",
     help: "A row a GPU: SM activity, DRAM bandwidth, tensor pipes, memory, SM clock of its maximum, temperature \
-           (slowdown), power of its limit, and what held the clocks down for which share of the time shown. \
+           (slowdown), power of its limit, traffic in/out over PCIe and NVLink, and what held the clocks down for which share of the time shown. \
            Alone on the screen (z): occupancy, links, errors and energy of the chosen GPU below.",
     new: || Box::<GpuStrip>::default(),
 };
@@ -53,6 +53,9 @@ struct Row {
     slowdown: Reading,
     power: Reading,
     limit: Reading,
+    /// Traffic into and out of the GPU, bytes/s.
+    pcie: [Reading; 2],
+    nvlink: [Reading; 2],
     throttled: Option<(&'static Reason, f64)>,
     /// Whether throttled time is known at all.
     counted: Reading,
@@ -84,6 +87,8 @@ impl Row {
             slowdown: latest(Metric::TempSlowdown),
             power: latest(Metric::Power),
             limit: latest(Metric::PowerLimit),
+            pcie: [Metric::PcieRx, Metric::PcieTx].map(mean),
+            nvlink: [Metric::NvlinkRx, Metric::NvlinkTx].map(mean),
             throttled: throttled.dominant(),
             counted: throttled.at_least(),
             seen: seen.into_iter().filter_map(|m| data.latest(subject, m, view.end).at).max(),
@@ -115,11 +120,13 @@ enum Column {
     Clock,
     Temp,
     Power,
+    Pcie,
+    Nvlink,
     Throttled,
 }
 
 /// Columns from left to right.
-const ORDER: [Column; 8] = [
+const ORDER: [Column; 10] = [
     Column::Sm,
     Column::Dram,
     Column::Tensor,
@@ -127,6 +134,8 @@ const ORDER: [Column; 8] = [
     Column::Clock,
     Column::Temp,
     Column::Power,
+    Column::Pcie,
+    Column::Nvlink,
     Column::Throttled,
 ];
 /// The mark of the chosen GPU and its number.
@@ -139,12 +148,14 @@ const TEMP_OF: u16 = 10;
 const POWER_OF: u16 = 11;
 const MEMORY_OF: u16 = 11;
 const THROTTLED_WORD: u16 = 18;
+/// What a link carries in and out.
+const LINK: u16 = 13;
 /// A meter takes what is above these widths.
 const SM_METER: u16 = 6;
 const DRAM_METER: u16 = DRAM_RATE;
 
 /// How columns widen as there is room: each step takes its column to a width, the most telling first.
-const STEPS: [(Column, u16); 16] = [
+const STEPS: [(Column, u16); 18] = [
     (Column::Sm, 6),
     (Column::Dram, 6),
     (Column::Temp, 5),
@@ -158,6 +169,8 @@ const STEPS: [(Column, u16); 16] = [
     (Column::Throttled, THROTTLED_WORD),
     (Column::Clock, CLOCK_OF),
     (Column::Dram, DRAM_RATE),
+    (Column::Nvlink, LINK),
+    (Column::Pcie, LINK),
     (Column::Temp, TEMP_OF),
     (Column::Sm, SM_METER + 9),
     (Column::Dram, DRAM_METER + 9),
@@ -170,13 +183,13 @@ const METER_MOST: u16 = 25;
 /// Widths of the columns, in [`ORDER`]; 0 is left out.
 type Widths = [u16; ORDER.len()];
 
-fn widths(room: u16, time_based: bool) -> Widths {
+fn widths(room: u16, time_based: bool, nvlink: bool) -> Widths {
     let mut widths = Widths::default();
     let mut used = INDEX;
     for (column, width) in STEPS {
         let activity = matches!(column, Column::Sm | Column::Dram);
         // Without activity there is neither a rate nor a meter, but a label.
-        if time_based && (activity && width > TIME || column == Column::Tensor) {
+        if time_based && (activity && width > TIME || column == Column::Tensor) || column == Column::Nvlink && !nvlink {
             continue;
         }
         let width = if time_based && activity { TIME } else { width };
@@ -233,7 +246,8 @@ impl Pane for GpuStrip {
             notice::draw(buf, area, *theme, &self.trouble);
             return;
         }
-        let widths = widths(area.width, self.time_based);
+        let nvlink = self.rows.iter().any(|row| row.nvlink.iter().any(|way| way.value().is_some()));
+        let widths = widths(area.width, self.time_based, nvlink);
         let header = u16::from(area.height > 1);
         if header > 0 {
             draw_header(area, buf, *theme, widths);
@@ -369,6 +383,8 @@ fn draw_header(area: Rect, buf: &mut Buffer, theme: Theme, widths: Widths) {
             Column::Clock => "SM MHz",
             Column::Temp => "temp",
             Column::Power => "power",
+            Column::Pcie => "PCIe GB/s",
+            Column::Nvlink => "NVLink GB/s",
             Column::Throttled if width < THROTTLED_WORD => "held",
             Column::Throttled => "throttled",
         };
@@ -404,6 +420,8 @@ impl Field<'_> {
                 self.value_of(row.power, Role::Text, format_args!("{}", Whole(row.power)), ("/", row.limit, " W"));
             }
             Column::Power => self.value(row.power, Role::Text, format_args!("{}", Watts(row.power))),
+            Column::Pcie => self.link(row.pcie),
+            Column::Nvlink => self.link(row.nvlink),
             Column::Throttled => self.throttled(row),
         }
     }
@@ -435,6 +453,14 @@ impl Field<'_> {
         }
         let style = self.style(reading, role);
         put_right(self.buf, self.area, (end, 0), style, text);
+    }
+
+    /// Traffic in and out, GB/s: "0.1/12.3".
+    fn link(&mut self, ways: [Reading; 2]) {
+        match ways.map(|way| way.value().map(|bytes| bytes / 1e9)) {
+            [Some(to), Some(from)] => self.value(ways[0], Role::Text, format_args!("{to:.1}/{from:.1}")),
+            _ => self.value(ways[0], Role::Text, format_args!("{}", Whole(ways[0]))),
+        }
     }
 
     /// A share of time, labelled so.

@@ -10,10 +10,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
-use crate::model::{Reading, SourceId, SourceState, Time, Why};
+use crate::app::View;
+use crate::engine::shown;
+use crate::model::{FactKey, ProcessState, Reading, SourceId, SourceState, Subject, Time, Why};
 use crate::store::{Data, ProcessRow, ProcessTable};
 use crate::ui::pane::{Context, Pane, PaneSpec};
-use crate::ui::text::put;
+use crate::ui::text::{put, put_wrapped};
 use crate::ui::theme::{Role, Theme};
 use crate::ui::units::{Bytes, Number, Percent, Span};
 
@@ -24,7 +26,8 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     id: "processes",
     tab: "Processes",
     help: "Processes on a GPU and serving engines. CPU is in % of one core; major faults are page faults that had to \
-           read from disk: a serving process should have none. 'denied' means another pid namespace or another user.",
+           read from disk: a serving process should have none. Below them the options that the chosen engine was started \
+           with. 'denied' means another pid namespace or another user.",
     new: || Box::new(Processes::default()),
 };
 
@@ -42,6 +45,8 @@ struct Row {
     rss: Reading,
     majflt_per_s: Reading,
     page_table: Reading,
+    state: Option<ProcessState>,
+    other: bool,
 }
 
 impl Row {
@@ -62,6 +67,19 @@ impl Row {
             rss: row.rss,
             majflt_per_s: row.majflt_per_s,
             page_table: row.page_table,
+            state: row.state,
+            other: row.other,
+        }
+    }
+
+    /// What it does where that is not its work, in a word; else whether it belongs to no engine and takes CPU.
+    const fn remark(&self) -> &'static str {
+        match self.state {
+            Some(ProcessState::Stopped | ProcessState::Traced) => "stopped",
+            Some(ProcessState::DiskSleep) => "in disk sleep",
+            Some(ProcessState::Zombie) => "gone",
+            _ if self.other => "other",
+            _ => "",
         }
     }
 
@@ -83,6 +101,8 @@ struct Processes {
     title: String,
     notice: String,
     rows: Vec<Row>,
+    /// The chosen engine's options that limit it, as they were given.
+    options: String,
     stale: bool,
 }
 
@@ -110,6 +130,7 @@ impl Pane for Processes {
         if self.rows.is_empty() {
             self.notice.push_str("no process holds device memory, and none looks like a serving engine");
         }
+        self.read_options(data, table, context.view);
         self.word_title(table, end);
     }
 
@@ -136,10 +157,29 @@ impl Pane for Processes {
             let dim = context.theme.style(Role::Dim);
             put(buf, area, (0, area.height - 1), dim, format_args!("+{} more", self.rows.len() - shown));
         }
+        let used = head.saturating_add(u16::try_from(shown).unwrap_or(u16::MAX));
+        if !self.options.is_empty() && used < area.height {
+            let below = Rect { y: area.y + used, height: area.height - used, ..area };
+            put_wrapped(buf, below, context.theme.style(Role::Dim), &self.options);
+        }
     }
 }
 
 impl Processes {
+    /// Takes the options from the command line of the first of the engine's processes that has any. No other word of it is
+    /// shown: it may hold a key.
+    fn read_options(&mut self, data: &Data, table: &ProcessTable, view: &View) {
+        self.options.clear();
+        let pids = data.fact(Subject::Engine(view.engine), FactKey::Pids, view.end).unwrap_or_default();
+        let own = |row: &&ProcessRow| pids.split([' ', ',']).any(|pid| pid.parse() == Ok(row.pid));
+        for row in table.rows.iter().filter(own) {
+            shown::push(&row.command, &mut self.options);
+            if !self.options.is_empty() {
+                return;
+            }
+        }
+    }
+
     fn word_title(&mut self, table: &ProcessTable, end: Time) {
         let age = end.since(table.at);
         self.stale = age > u64::from(table.valid_ms);
@@ -158,6 +198,13 @@ impl Processes {
         let faults: f64 = self.rows.iter().filter_map(|row| row.majflt_per_s.value()).sum();
         if faults >= 0.05 {
             let _ = write!(title, ", {} major faults/s", Number(Reading::new(faults)));
+        }
+        for row in self.rows.iter().filter(|row| !row.other && !row.remark().is_empty()) {
+            let _ = write!(title, "; {} {}", row.pid, row.remark());
+        }
+        let others: f64 = self.rows.iter().filter(|row| row.other).filter_map(|row| row.cpu_pct.value()).sum();
+        if others > 0.5 {
+            let _ = write!(title, "; others take {} CPU", Percent(Reading::new(others)));
         }
     }
 }
@@ -254,7 +301,14 @@ impl Columns {
                 }
                 Column::PageTable => show(of(row.page_table), format_args!("{:>room$}", Bytes(row.page_table))),
                 Column::Command if row.command.is_empty() => show(dim, format_args!("{}", unseen(row.rss))),
-                Column::Command => show(text, format_args!("{}", row.short_command())),
+                Column::Command => {
+                    let role = if row.other { Role::Dim } else { Role::Warn };
+                    let mut x = 0;
+                    if !row.remark().is_empty() {
+                        x = put(buf, cell, (0, 0), theme.style(role), format_args!("{}: ", row.remark()));
+                    }
+                    put(buf, cell, (x, 0), text, format_args!("{}", row.short_command()));
+                }
             }
         });
     }
@@ -410,6 +464,26 @@ mod tests {
         );
         assert!(rows[1].contains("   0-1 "), "{rows:#?}");
         assert!(rows[4].ends_with("  python3 -m api_server"), "{rows:#?}");
+    }
+
+    #[test]
+    fn a_process_that_stands_still_and_one_that_takes_cpu_are_marked_and_options_are_listed() {
+        let command = "python3 -m vllm serve --max-num-seqs 64 --api-key sk-secret";
+        let stopped =
+            ProcessSample { state: Some(ProcessState::Stopped), ..process(7, command, &[(0, 4.0)], 1.0, 0.0) };
+        let busy = |cpu: f64| ProcessSample {
+            cpu_ms: cpu.into(),
+            other: true,
+            ..process(9, "/usr/bin/make -j", &[], 0.1, 0.0)
+        };
+        let store = store(&[vec![stopped.clone(), busy(0.0)], vec![stopped, busy(2_000.0)]]);
+        let mut engine = Batch::new(SourceId::Engine(0), Time(100_000), Batch::FOREVER);
+        engine.fact(Subject::Engine(0), FactKey::Pids, "7");
+        store.push(&engine);
+        let (title, rows) = drawn(&store, 101_000, (110, 6));
+        assert!(title.contains("; 7 stopped; others take 200 % CPU"), "{title}");
+        assert!(rows[1].contains("  stopped: python3") && rows[2].contains("  other: make -j"), "{rows:#?}");
+        assert_eq!(rows[3], "--max-num-seqs 64");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::shade::Of;
 use crate::ui::text::put;
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{FinePercent, Percent, Whole};
+use crate::ui::units::{FinePercent, Number, Percent, Whole};
 use crate::ui::widgets::{Area, Axes, Line, Plot, Scale, TimeEnd, spark, time_axis, value_axis_left};
 
 use super::kv::Times;
@@ -94,6 +94,8 @@ struct Now {
     energy: Result<Energy, NoEnergy>,
     lora: Option<Lora>,
     kv: Kv,
+    /// Mean lengths of prompts and answers that finished, tokens.
+    lengths: [Reading; 2],
 }
 
 /// The parts of the pane. Parts that have no room are empty.
@@ -144,6 +146,7 @@ impl Pane for QueueKv {
         self.most_preempted = most(Metric::Preemptions);
         let rate = |metric, window| rate(data, view.engine, metric, window);
         let present = Window::last(view.end, PREEMPTIONS_MS);
+        let client = context.timeline.diagnosis().client(view.engine);
         let mut now = Now {
             queue: present_queue(data, view.engine, window, present),
             preemptions: rate(Metric::Preemptions, present),
@@ -152,6 +155,7 @@ impl Pane for QueueKv {
             energy: energy(data, view.engine, Window::last(view.end, ENERGY_MS)),
             lora: lora(data, view.engine, view.end),
             kv: kv(data, view.engine, window, &mut self.buffers),
+            lengths: client.map_or([Reading::Missing(Why::NotYet); 2], |client| [client.prompt_len, client.answer_len]),
         };
         notice::engine(data, view, &mut self.notice);
         if !self.notice.is_empty() {
@@ -205,7 +209,7 @@ impl Pane for QueueKv {
             return;
         }
         let parts = parts(area, self.most_preempted > 0.0, self.rows_below);
-        draw_head(buf, parts.head, *context.theme, &now.queue);
+        draw_head(buf, parts.head, *context.theme, now);
         self.draw_plot(buf, &parts, *context.theme, scale);
         time_axis(buf, &parts.axes, context.theme, context.view.span_ms, end);
         below::write(&mut Flow::new(buf, parts.below), *context.theme, now, &self.names, context.view.end);
@@ -271,7 +275,8 @@ impl QueueKv {
 }
 
 /// "█ 128 running of 256  ─ 40 waiting for capacity, drains in 14 s".
-fn draw_head(buf: &mut Buffer, area: Rect, theme: Theme, queue: &Queue) {
+fn draw_head(buf: &mut Buffer, area: Rect, theme: Theme, now: &Now) {
+    let queue = &now.queue;
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let (block, line) = if theme.unicode() { ("█ ", "─ ") } else { ("# ", "- ") };
     let area_style = theme.colour(Role::Area).map_or(dim, |c| Style::new().fg(c));
@@ -301,6 +306,16 @@ fn draw_head(buf: &mut Buffer, area: Rect, theme: Theme, queue: &Queue) {
     row.part(&[(dim, format_args!("{}", Reasons(queue)))]);
     let style = if queue.drain == Drain::Never { theme.style(Role::Warn) } else { text };
     row.part(&[(style, format_args!("{}", Drains(queue.drain)))]);
+    let [prompt, answer] = now.lengths;
+    if prompt.value().is_some() && answer.value().is_some() {
+        row.gap(2).part(&[
+            (dim, format_args!("prompts ")),
+            (text, format_args!("{}", Number(prompt))),
+            (dim, format_args!(", answers ")),
+            (text, format_args!("{}", Number(answer))),
+            (dim, format_args!(" tokens")),
+        ]);
+    }
 }
 
 #[cfg(test)]

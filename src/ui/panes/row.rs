@@ -36,6 +36,11 @@ impl<'a> Row<'a> {
         self
     }
 
+    /// The column of the next part.
+    pub(super) const fn x(&self) -> u16 {
+        self.x
+    }
+
     /// Leaves `columns` blank before the next part.
     pub(super) const fn gap(&mut self, columns: u16) -> &mut Self {
         self.x = self.x.saturating_add(columns);
