@@ -75,7 +75,7 @@ causes! {
     TailLatency = "tail-latency", "tail latency",
         "An objective (--slo) is missed, or the P99 of TTFT is certainly over ten times its median.";
     ThroughputDrop = "throughput-drop", "slower than before",
-        "Tokens come at least a third slower than this server's best quarter of the last hour at the same load, and no other cause is found.";
+        "Tokens come at least a third slower than is usual for this server at the same load in the last hour, and no other cause is found.";
     KvMismatch = "kv-mismatch", "KV sized too large",
         "Memory for the KV cache is short while much of it is reserved or empty.";
     PageFaults = "page-faults", "page faults",

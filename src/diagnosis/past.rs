@@ -76,6 +76,8 @@ pub(super) struct Usual {
     pub(super) ttft: Option<f64>,
     /// Tokens generated a second.
     pub(super) generated: Option<f64>,
+    /// Pieces that it was told from.
+    pub(super) pieces: usize,
 }
 
 impl Past {
@@ -100,6 +102,7 @@ impl Past {
             best_itl: of(|piece| piece.itl, 0.25),
             ttft: of(|piece| piece.ttft, 0.5),
             generated: of(|piece| piece.generated, 0.5),
+            pieces: pieces.len(),
         }
     }
 

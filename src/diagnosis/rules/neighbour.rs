@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule { causes: &[Cause::Neighbour, Cause::Straggle
 /// The driver's share from which on a process works, %.
 const WORKS_SHARE: f64 = 3.0;
 /// CPU from which on a process on a GPU is believed to work there, % of a core.
-const WORKS_CPU: f64 = 20.0;
+const WORKS_CPU: f64 = 8.0;
 /// Loss of token rate from which on clients are harmed.
 const HARMS: f64 = 0.15;
 /// Cost of a neighbour whose harm is not known: shared time of the GPU.

@@ -1,6 +1,6 @@
 //! How an engine or a GPU does where nothing holds it back: idle, lightly used, healthy, or not to be told.
 
-use super::super::scene::{EngineScene, GpuScene, Scene};
+use super::super::scene::{EngineScene, GpuScene, Reach, Scene};
 use super::super::words::{Num, Secs};
 use super::super::{Cause, Finding, Fix, Sentence, Severity};
 use super::Rule;
@@ -72,6 +72,11 @@ fn unexplained_queue(engine: &EngineScene, state: impl Fn(Cause, String, &str) -
 fn of_engine(scene: &Scene<'_>, engine: &EngineScene, findings: &[Finding]) -> Option<Finding> {
     let subject = Subject::Engine(engine.index);
     let said = |cause| findings.iter().any(|finding| finding.subject == subject && finding.cause == cause);
+    if engine.reach == Reach::Starting {
+        let words = format!("{} is not read at this moment: starting, or loading its model", engine.name);
+        let words = Sentence::new(words, format!("{} is not read yet", engine.name));
+        return Some(Finding::new(subject, Cause::Unknown, Severity::Ok, 0.0, words));
+    }
     if !engine.is_read() || said(Cause::Stalled) {
         return None;
     }

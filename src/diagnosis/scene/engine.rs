@@ -36,7 +36,7 @@ const PROGRESS: [Metric; 4] =
 pub(in crate::diagnosis) enum Reach {
     /// It is read.
     Read,
-    /// Nothing is known yet.
+    /// Nothing is known at this moment: not yet, or not any more.
     Starting,
     /// It wants a key.
     NeedsKey,
@@ -314,6 +314,8 @@ fn reach(data: &Data, engine: u8, at: Time) -> Reach {
         SourceState::Starting => Reach::Starting,
         // A scrape is late, and what was read before it is no longer current.
         SourceState::Degraded(_) if is_stale(data, engine, at) => Reach::Silent(why()),
+        // Nothing came in for a while, though nothing is known to be wrong: a recording with a hole.
+        SourceState::Ok if is_stale(data, engine, at) => Reach::Starting,
         SourceState::Ok | SourceState::Degraded(_) => Reach::Read,
         SourceState::Unauthorized(_) => Reach::NeedsKey,
         SourceState::Failed(_) if state.answers() => Reach::NoMetrics(why()),

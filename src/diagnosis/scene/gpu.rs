@@ -2,7 +2,7 @@
 
 use crate::derive::throttle::{self, Throttled};
 use crate::engine::launch;
-use crate::model::{Metric, Reading, Subject};
+use crate::model::{Metric, Reading, Subject, Time};
 use crate::store::{Bin, Data, Window};
 
 use super::engine::EngineScene;
@@ -13,6 +13,11 @@ const PIECE_MS: u64 = 250;
 const WORKS_SM: f32 = 2.0;
 /// The same of the time-based utilisation, where there is no activity.
 const WORKS_UTIL: f32 = 5.0;
+
+/// Process tables over which the driver's share of a process is averaged, and the time between them, ms: it is asked
+/// every two seconds.
+const SHARE_TABLES: u64 = 4;
+const SHARE_MS: u64 = 2_000;
 
 /// A process on the GPU that belongs to no engine.
 #[derive(Clone, Debug)]
@@ -172,8 +177,18 @@ fn others(data: &Data, gpu: u8, window: Window, engines: &[EngineScene]) -> Vec<
             command: row.command.to_string(),
             mem: mem.value(),
             cpu_pct: row.cpu_pct.value(),
-            share_pct: row.shares.iter().find(|(on, _)| *on == gpu).and_then(|(_, share)| share.value()),
+            share_pct: share(data, row.pid, gpu, window.end),
         })
     })
     .collect()
+}
+
+/// The driver's share of the SMs' time that a process had on a GPU, %: a mean, since single ones are off by a third.
+fn share(data: &Data, pid: u32, gpu: u8, at: Time) -> Option<f64> {
+    let tables = (0..SHARE_TABLES).filter_map(|back| data.processes(at - back * SHARE_MS));
+    let shares: Vec<f64> = tables
+        .filter_map(|table| table.rows.iter().find(|row| row.pid == pid))
+        .filter_map(|row| row.shares.iter().find(|(on, _)| *on == gpu)?.1.value())
+        .collect();
+    (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
 }
