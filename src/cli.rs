@@ -348,7 +348,7 @@ pub fn main() -> ExitCode {
         None => watch(&cli, None),
         Some(Command::Demo) => watch(&cli, Some(&Recorded::Demo)),
         Some(Command::Replay { file }) => watch(&cli, Some(&recorded(file))),
-        Some(Command::Record { output, duration, .. }) => record(&sources, output, *duration),
+        Some(Command::Record { output, duration, .. }) => record(&sources, output, *duration, &cli.slo),
         Some(Command::Snapshot(args)) => snapshot(&sources, args, &cli.slo),
         Some(Command::Check(args)) => check::run(&sources, args, &cli.slo),
         Some(Command::Probe(what)) => probe::run(&sources, what),
@@ -433,7 +433,7 @@ fn watch(cli: &Cli, replay: Option<&Recorded>) -> Result<u8, Failure> {
     }
 }
 
-fn record(sources: &Sources, output: &std::path::Path, duration: Option<Duration>) -> Result<u8, Failure> {
+fn record(sources: &Sources, output: &std::path::Path, duration: Option<Duration>, slo: &Slo) -> Result<u8, Failure> {
     let output = if is_pipe(output) { Output::Stdout } else { Output::File(output.to_owned()) };
     if output == Output::Stdout && io::stdout().is_terminal() {
         return Err(Failure::Usage(
@@ -453,6 +453,7 @@ fn record(sources: &Sources, output: &std::path::Path, duration: Option<Duration
         &output,
         duration,
         probe::files().ok().as_ref(),
+        slo,
     );
     match recorded {
         Ok((summary, cut)) => {

@@ -89,7 +89,7 @@ fn a_stored_report_is_the_ceiling_of_that_very_gpu_live_and_recorded() {
     let (_stay, events) = channel();
     let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
     let second = Some(Duration::from_millis(1_500));
-    record(&inputs, &options, FAST, &Output::File(path.clone()), second, Some(&files)).unwrap();
+    record(&inputs, &options, FAST, &Output::File(path.clone()), second, Some(&files), &Slo::default()).unwrap();
     let (reading, problems) = snapshot_of(&Recorded::File(path), None, None, &Slo::default()).unwrap();
     assert_eq!(problems, [""; 0]);
     hold(&gpus(&reading));

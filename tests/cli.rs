@@ -184,6 +184,28 @@ fn a_recording_of_this_machine_holds_this_machine() {
 }
 
 #[test]
+fn a_recording_notes_what_the_diagnosis_says_and_a_replay_judges_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("down.jsonl.gz");
+    let engine = ["--no-discover", "--engine", "http://127.0.0.1:1"];
+    let (code, _, stderr) = run(&[&["record", "--duration", "3s", "-o", file.to_str().unwrap()], &engine[..]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let reader = warptop::sampler::replay::Input::File(file).open().unwrap();
+    let store = warptop::store::Store::new(warptop::store::Retention::HOUR);
+    let mut events = Vec::new();
+    for batch in reader.into_iter().filter(|batch| batch.source == warptop::model::SourceId::Diagnosis) {
+        store.push(&batch);
+        events.extend(
+            batch.events.into_iter().map(|event| (event.cause.to_string(), event.level.to_string(), event.edge)),
+        );
+    }
+    let begins = warptop::model::EventEdge::Begin;
+    assert!(events.contains(&("down".to_owned(), "act".to_owned(), begins)), "{events:?}");
+    let data = store.read();
+    assert_eq!((data.sources().count(), data.oldest()), (0, None), "the store passes them over");
+}
+
+#[test]
 fn a_snapshot_says_what_is_wrong_with_an_engine() {
     let args = ["snapshot", "--json", "--no-discover", "--engine", "http://ann:hunter2@127.0.0.1:1"];
     let (code, stdout, stderr) = run(&args);

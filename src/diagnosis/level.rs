@@ -15,12 +15,11 @@ use crate::store::{Data, Window};
 
 use super::past::Past;
 use super::scene::Scene;
+use super::timeline::STEP_MS;
 use super::{Cause, Finding, Severity, Slo, rules};
 
 /// How long a new load takes to show in the figures, ms: three scrapes.
 const SETTLES_MS: u64 = 3_000;
-/// Length of a judged step, ms.
-const STEP_MS: u64 = 1_000;
 /// Share of the seconds for which something has to be first to be named: a server that is loaded in waves is below its limit
 /// while it takes the next wave in.
 const OFTEN: f64 = 0.25;

@@ -7,6 +7,7 @@
 //! engine that could not be read; `act` needs harm to clients; where nothing can be judged it says so.
 
 mod cause;
+mod changes;
 mod finding;
 pub mod level;
 mod past;
@@ -17,6 +18,7 @@ mod timeline;
 pub(crate) mod words;
 
 pub use cause::Cause;
+pub use changes::ChangeLog;
 pub use finding::{ClientView, Diagnosis, Evidence, Finding, Fix, LatencySplit, Sentence, Severity};
 pub use rules::RULES;
 pub use slo::{Attainment, Objective, Slo, SloError};

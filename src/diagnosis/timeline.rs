@@ -17,13 +17,13 @@ use super::slo::Slo;
 use super::{Cause, Diagnosis, Finding, Severity};
 
 /// Length of a judged step, ms.
-const STEP_MS: u64 = 1_000;
+pub(super) const STEP_MS: u64 = 1_000;
 /// Steps that decide whether a finding holds …
 const STEPS: usize = 5;
 /// … and in how many of them its rule has to speak.
 const ENOUGH: usize = 3;
 /// A finding that is back after so many steps has not ended.
-const BRIDGE: u64 = 5;
+pub(super) const BRIDGE: u64 = 5;
 /// Steps that one call judges at most, so that a screen never waits.
 const MOST_STEPS: u64 = 60;
 /// Spans that are kept.

@@ -11,7 +11,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::process::is_zero;
-use super::{GpuProcess, Mark, Metric, ProcessSample, Reading, Subject, Time};
+use super::{EventLine, GpuProcess, Mark, Metric, ProcessSample, Reading, Subject, Time};
 
 /// Where a batch comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -33,6 +33,8 @@ pub enum SourceId {
     App,
     /// Probes that warptop runs.
     Probe,
+    /// What the diagnosis said while this was recorded.
+    Diagnosis,
 }
 
 impl fmt::Display for SourceId {
@@ -46,6 +48,7 @@ impl fmt::Display for SourceId {
             Self::Discovery => f.write_str("discovery"),
             Self::App => f.write_str("warptop"),
             Self::Probe => f.write_str("probes"),
+            Self::Diagnosis => f.write_str("diagnosis"),
         }
     }
 }
@@ -233,6 +236,8 @@ pub struct Batch {
     pub gpu_processes: Option<Vec<GpuProcess>>,
     /// Runs of probes that began or ended.
     pub marks: Vec<Mark>,
+    /// Findings that began or ended.
+    pub events: Vec<EventLine>,
     /// A change of the source's state.
     pub state: Option<SourceState>,
     /// Totals do not continue those of the batch before: the source restarted, or another set of ranks
@@ -259,6 +264,7 @@ impl Batch {
             processes: None,
             gpu_processes: None,
             marks: Vec::new(),
+            events: Vec::new(),
             state: None,
             breaks: false,
             partial: false,
@@ -285,6 +291,7 @@ impl Batch {
         self.processes = None;
         self.gpu_processes = None;
         self.marks.clear();
+        self.events.clear();
         self.state = None;
         self.breaks = false;
         self.partial = false;
@@ -403,6 +410,9 @@ impl Serialize for Batch {
         if !self.marks.is_empty() {
             map.serialize_entry("marks", &self.marks)?;
         }
+        if !self.events.is_empty() {
+            map.serialize_entry("events", &self.events)?;
+        }
         if let Some(state) = &self.state {
             map.serialize_entry("state", state)?;
         }
@@ -434,6 +444,8 @@ impl<'de> Deserialize<'de> for Batch {
             gpu_procs: Option<Vec<GpuProcess>>,
             #[serde(default)]
             marks: Vec<Known<Mark>>,
+            #[serde(default)]
+            events: Vec<Known<EventLine>>,
             state: Option<Known<SourceState>>,
             #[serde(default)]
             breaks: bool,
@@ -452,6 +464,7 @@ impl<'de> Deserialize<'de> for Batch {
             processes: line.procs,
             gpu_processes: line.gpu_procs,
             marks: line.marks.into_iter().filter_map(Known::get).collect(),
+            events: line.events.into_iter().filter_map(Known::get).collect(),
             state: line.state.and_then(Known::get),
             breaks: line.breaks,
             partial: line.partial,
@@ -462,7 +475,7 @@ impl<'de> Deserialize<'de> for Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Edge, Why};
+    use crate::model::{Edge, EventEdge, Why};
 
     #[test]
     fn a_batch_reads_back_from_its_line() {
@@ -483,6 +496,18 @@ mod tests {
         for edge in [Edge::Start(60_000), Edge::End("done".into())] {
             batch.marks.push(Mark { subject: Subject::Gpu(0), probe: "hbm".into(), run: "r1".into(), edge });
         }
+        for edge in [EventEdge::Begin, EventEdge::End] {
+            let (subject, since) = (Subject::Engine(1), Time(1_795_960_430_000));
+            let headline = "KV cache 99 %, 20 wait".into();
+            batch.events.push(EventLine {
+                subject,
+                cause: "kv-capacity".into(),
+                level: "act".into(),
+                edge,
+                since,
+                headline,
+            });
+        }
         batch.state = Some(SourceState::Degraded("slow".into()));
         batch.breaks = true;
         batch.partial = true;
@@ -498,9 +523,10 @@ mod tests {
         let line = r#"{"t":1,"src":"nvml","valid_ms":1,"s":{"gpu0":{"new_thing":1,"temp_c":40},"dpu0":{"temp_c":1}},
             "facts":[{"of":"gpu0","k":"colour","v":"green"},{"of":"gpu0","k":"name","v":"X"}],
             "h":[{"of":"engine0","m":"new_s","edges":[1],"cumulative":[1,2],"sum":null}],"state":{"is":"dreaming"},
-            "marks":[{"of":"gpu0","probe":"hbm","run":"r","edge":"paused"}]}"#;
+            "marks":[{"of":"gpu0","probe":"hbm","run":"r","edge":"paused"}],
+            "events":[{"of":"gpu0","cause":"heat","level":"act","edge":"middle","since":1,"headline":""}]}"#;
         let batch: Batch = serde_json::from_str(line).unwrap();
         assert_eq!((batch.samples.len(), batch.facts.len(), batch.histograms.len()), (1, 1, 0));
-        assert_eq!((batch.state, batch.marks), (None, vec![]));
+        assert_eq!((batch.state, batch.marks, batch.events), (None, vec![], vec![]));
     }
 }

@@ -7,6 +7,7 @@
 pub mod batch;
 pub mod ceiling;
 pub mod clock;
+pub mod event;
 pub mod gpu_specs;
 pub mod mark;
 pub mod metric;
@@ -16,6 +17,7 @@ pub mod text;
 
 pub use batch::{Batch, Fact, FactKey, HistogramSample, Sample, SourceId, SourceState};
 pub use clock::{Clock, ManualClock, SystemClock, Time};
+pub use event::{EventEdge, EventLine};
 pub use mark::{Edge, Mark};
 pub use metric::{Domain, Kind, Metric, Unit};
 pub use process::{CpuLimits, GpuProcess, ProcessSample, ProcessState, ThreadSample};

@@ -185,6 +185,9 @@ fn make_safe(batch: &mut Batch) {
         }
     };
     batch.facts.iter_mut().for_each(|fact| clean(&mut fact.text));
+    for event in &mut batch.events {
+        [&mut event.cause, &mut event.level, &mut event.headline].into_iter().for_each(clean);
+    }
     for mark in &mut batch.marks {
         clean(&mut mark.probe);
         clean(&mut mark.run);

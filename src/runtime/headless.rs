@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::ceilings::Ceilings;
 use super::{Inputs, Session};
 use crate::app::Event;
-use crate::diagnosis::Slo;
+use crate::diagnosis::{ChangeLog, Slo};
 use crate::export::snapshot::{Mode, Snapshot, snapshot};
 use crate::model::text::clean;
 use crate::model::{Clock, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
@@ -19,7 +19,7 @@ use crate::store::{Data, Retention, Store, Window};
 use crate::term::input::Input;
 
 /// Records this machine without a screen, for `duration` or until an interrupt; what probes measured here before
-/// is in `files`. Returns what was recorded and whether `duration` was cut short.
+/// is in `files`. What the diagnosis for `slo` says meanwhile is noted where it changes. Returns what was recorded and whether `duration` was cut short.
 ///
 /// # Errors
 /// When the output cannot be opened or written on.
@@ -30,6 +30,7 @@ pub fn record(
     output: &Output,
     duration: Option<Duration>,
     files: Option<&Files>,
+    slo: &Slo,
 ) -> Result<(Summary, bool), RecordError> {
     let clock = &inputs.clock;
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -38,8 +39,13 @@ pub fn record(
     let end = duration.map(|d| clock.now() + ms(d));
     let mut cut = false;
     let ceilings = files.map(Ceilings::load).unwrap_or_default();
+    let mut changes = ChangeLog::new(slo.clone());
     while !recorder.is_over() && end.is_none_or(|end| clock.now() < end) {
         ceilings.tell(&session.sink, clock.now());
+        let changed = changes.follow(&session.store().read(), clock.now());
+        if let Some(batch) = changed {
+            session.sink.send(&batch);
+        }
         match inputs.events.recv_timeout(Duration::from_millis(100)) {
             Ok(Input::App(Event::Interrupt)) | Err(RecvTimeoutError::Disconnected) => {
                 cut = duration.is_some();

@@ -196,6 +196,10 @@ impl Data {
     }
 
     fn push(&mut self, batch: &Batch) {
+        // What was concluded then says nothing to those who conclude now.
+        if batch.source == SourceId::Diagnosis {
+            return;
+        }
         let epoch = *self.epoch.get_or_insert(batch.at - EPOCH_SLACK_MS);
         self.newest = self.newest.max(batch.at);
         self.sources.entry(batch.source).or_default().push(batch, &self.keep);
