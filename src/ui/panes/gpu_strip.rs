@@ -246,7 +246,10 @@ impl Pane for GpuStrip {
             notice::draw(buf, area, *theme, &self.trouble);
             return;
         }
-        let nvlink = self.rows.iter().any(|row| row.nvlink.iter().any(|way| way.value().is_some()));
+        // A GPU alone has nobody to speak to.
+        let carries =
+            |row: &Row| row.nvlink.iter().any(|way| way.value().is_some_and(|v| self.rows.len() > 1 || v > 0.0));
+        let nvlink = self.rows.iter().any(carries);
         let widths = widths(area.width, self.time_based, nvlink);
         let header = u16::from(area.height > 1);
         if header > 0 {
