@@ -22,6 +22,13 @@ const COMPUTE_TENSOR: f64 = 30.0;
 fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
     for engine in scene.engines.iter().filter(|engine| engine.is_read() && !engine.is_still(5_000)) {
         let gpus: Vec<&GpuScene> = scene.gpus_of(engine).collect();
+        // What another process does on a GPU is no limit of this engine.
+        let shared = |gpu: &GpuScene| {
+            findings.iter().any(|f| f.cause == Cause::Neighbour && f.subject == Subject::Gpu(gpu.index))
+        };
+        if gpus.iter().any(|gpu| shared(gpu)) {
+            continue;
+        }
         let busiest = gpus.iter().max_by(|a, b| a.sm.unwrap_or(0.0).total_cmp(&b.sm.unwrap_or(0.0)));
         findings.extend(busiest.and_then(|gpu| limit(gpu, Subject::Engine(engine.index))));
     }
