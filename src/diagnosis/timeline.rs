@@ -117,6 +117,9 @@ impl Timeline {
 
     /// Judges all that lies before the moment and is still kept at full rate.
     pub fn complete(&mut self, data: &Data) {
+        if let (Some((_, last)), Some(shown)) = (self.judged, self.shown) {
+            (last + 1..=shown).for_each(|step| self.judge(data, step));
+        }
         while self.extend_back(data, MOST_STEPS) {}
         self.tell_since();
     }
