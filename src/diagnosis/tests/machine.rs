@@ -97,25 +97,25 @@ impl Machine {
     /// Sets figures of the engine.
     pub(in crate::diagnosis) fn engine(&mut self, figures: &[(Metric, f64)]) -> &mut Self {
         let engine = self.engine.get_or_insert_default();
-        figures.iter().for_each(|&(metric, value)| engine.set(metric, value));
-        self
-    }
-
-    /// Takes a figure of the engine away.
-    pub(in crate::diagnosis) fn without(&mut self, metric: Metric) -> &mut Self {
-        self.engine.get_or_insert_default().0.retain(|(other, _)| *other != metric);
+        for &(metric, value) in figures {
+            engine.set(metric, value);
+        }
         self
     }
 
     /// Sets figures of a GPU.
     pub(in crate::diagnosis) fn set(&mut self, gpu: usize, figures: &[(Metric, f64)]) -> &mut Self {
-        figures.iter().for_each(|&(metric, value)| self.gpus[gpu].set(metric, value));
+        for &(metric, value) in figures {
+            self.gpus[gpu].set(metric, value);
+        }
         self
     }
 
     /// Sets figures of the host.
     pub(in crate::diagnosis) fn host(&mut self, figures: &[(Metric, f64)]) -> &mut Self {
-        figures.iter().for_each(|&(metric, value)| self.host.set(metric, value));
+        for &(metric, value) in figures {
+            self.host.set(metric, value);
+        }
         self
     }
 
@@ -171,16 +171,13 @@ impl Machine {
     }
 
     fn total(&mut self, subject: Subject, metric: Metric, growth: f64) -> f64 {
-        match self.totals.iter_mut().find(|(of, which, _)| (*of, *which) == (subject, metric)) {
-            Some((.., total)) => {
-                *total += growth;
-                *total
-            }
-            None => {
-                self.totals.push((subject, metric, growth));
-                growth
-            }
-        }
+        let known = self.totals.iter().position(|(of, which, _)| (*of, *which) == (subject, metric));
+        let place = known.unwrap_or_else(|| {
+            self.totals.push((subject, metric, 0.0));
+            self.totals.len() - 1
+        });
+        self.totals[place].2 += growth;
+        self.totals[place].2
     }
 
     fn push(&mut self, batch: &mut Batch, subject: Subject, figures: &[(Metric, f64)]) {

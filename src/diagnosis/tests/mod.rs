@@ -1,3 +1,10 @@
 //! Rules on machines made up for a test, where recordings do not reach.
 
+mod clocks;
+mod host;
 pub(super) mod machine;
+mod moments;
+mod progress;
+mod queue;
+mod reach;
+mod tail;
