@@ -225,7 +225,9 @@ fn the_latency_that_is_shown_is_one_that_the_engine_exposes() {
 fn the_evidence_opens_from_everywhere_scrolls_and_closes() {
     let mut app = App::new(Origin::Live, Time(1), 6).with_probes(Some(4));
     let mut press = |keys: &[Key]| {
-        keys.iter().for_each(|&key| assert_eq!(app.update(Event::Key(key)), None));
+        for &key in keys {
+            assert_eq!(app.update(Event::Key(key)), None);
+        }
         app.update(Event::LastLine(2));
         (app.evidence, app.help)
     };

@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn panes_that_cannot_have_figures_leave_the_screen_to_those_that_can() {
-        let plan = |gpus, engines, focus| Plan::make(&Wish { gpus, engines, focus, ..wish(120, 35) }, &SEVEN);
+        let plan = |gpus, engines, focus| Plan::make(&Wish { focus, gpus, engines, ..wish(120, 35) }, &SEVEN);
         assert_eq!(shown(&plan(0, 1, 2)), [2, 4, 5, 6], "no GPU");
         assert_eq!(shown(&plan(1, 0, 1)), [0, 1, 3, 5, 6], "no engine");
         assert_eq!(shown(&plan(1, 0, 2)), [0, 1, 2, 3, 5, 6], "what has the focus says why it is empty");

@@ -46,6 +46,7 @@ struct Line {
 /// What the rows depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
+    at: Time,
     judged: Option<(Time, Time)>,
     spans: usize,
     size: (u16, u16),
@@ -61,7 +62,12 @@ struct Findings {
 impl Pane for Findings {
     fn prepare(&mut self, data: &Data, context: &Context<'_>, area: Rect) {
         let timeline = context.timeline;
-        let key = Key { judged: timeline.judged(), spans: timeline.spans().len(), size: (area.width, area.height) };
+        let key = Key {
+            at: timeline.diagnosis().at,
+            judged: timeline.judged(),
+            spans: timeline.spans().len(),
+            size: (area.width, area.height),
+        };
         if self.key.replace(key) == Some(key) {
             return;
         }

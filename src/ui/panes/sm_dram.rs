@@ -167,6 +167,31 @@ fn plots(area: Rect) -> Rect {
     Rect { y: area.y.saturating_add(legend), height: area.height - legend, ..area }
 }
 
+/// Whether an engine's finding says why its GPU is as busy as it is.
+const fn tells_of_activity(cause: Cause) -> bool {
+    use Cause::{
+        Compute, DemandLimited, Frontend, HostCpu, Idle, Interconnect, LaunchOverhead, LongPrefill, MemoryBandwidth,
+        Neighbour, PcieTransfer, PrefixCold, Stalled, Straggler,
+    };
+    matches!(
+        cause,
+        Compute
+            | DemandLimited
+            | Frontend
+            | HostCpu
+            | Idle
+            | Interconnect
+            | LaunchOverhead
+            | LongPrefill
+            | MemoryBandwidth
+            | Neighbour
+            | PcieTransfer
+            | PrefixCold
+            | Stalled
+            | Straggler
+    )
+}
+
 impl SmDram {
     /// What the diagnosis says of this GPU, or of the engine on it: the same words as in the verdict.
     fn word_title(&mut self, data: &Data, context: &Context<'_>, area: Rect) {
@@ -176,10 +201,10 @@ impl SmDram {
             return;
         }
         // A fault says nothing of what the GPU does.
-        let of = |subject| diagnosis.of(subject).find(|finding| finding.cause != Cause::GpuFault);
+        let of_gpu = || diagnosis.of(Subject::Gpu(view.gpu)).find(|finding| finding.cause != Cause::GpuFault);
         let on_it = || gpus(data, view.engine, view.end).map_or(true, |(gpus, _)| gpus.contains(view.gpu));
-        let of_engine = || of(Subject::Engine(view.engine)).filter(|_| on_it());
-        let found = of(Subject::Gpu(view.gpu)).or_else(of_engine);
+        let mut of_engine = diagnosis.of(Subject::Engine(view.engine)).filter(|_| on_it());
+        let found = of_gpu().or_else(|| of_engine.find(|finding| tells_of_activity(finding.cause)));
         if let Some(finding) = found {
             self.title.push_str(words::headline(finding, area.width.saturating_sub(TITLE)));
             return;

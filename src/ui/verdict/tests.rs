@@ -7,8 +7,8 @@ use crate::model::Reading;
 use crate::store::{Retention, Store};
 use crate::ui::theme::{Charset, Depth};
 
-fn quantile(value: f64, n: u64, enough: bool) -> Option<Quantile> {
-    Some(Quantile { value, lo: value, hi: Some(value), enough, n })
+fn quantile(value: f64, n: u64, enough: bool) -> Quantile {
+    Quantile { value, lo: value, hi: Some(value), enough, n }
 }
 
 fn clients(engine: u8) -> ClientView {
@@ -17,8 +17,8 @@ fn clients(engine: u8) -> ClientView {
         running: 125.0.into(),
         running_cap: 256.0.into(),
         waiting: 220.0.into(),
-        ttft_p50: quantile(19.0, 900, true),
-        ttft_p99: quantile(27.0, 900, true),
+        ttft_p50: Some(quantile(19.0, 900, true)),
+        ttft_p99: Some(quantile(27.0, 900, true)),
         itl_mean: 0.042.into(),
         itl_usual: 0.0048.into(),
         ttft_mean: 0.042.into(),
@@ -81,7 +81,7 @@ pub(in crate::ui) fn slow() -> Diagnosis {
 
 fn well() -> Diagnosis {
     let mut client = clients(0);
-    client.ttft_p99 = quantile(0.042, 900, true);
+    client.ttft_p99 = Some(quantile(0.042, 900, true));
     client.itl_mean = 0.0048.into();
     (client.running, client.waiting) = (8.0.into(), 0.0.into());
     let limit = finding(
@@ -155,8 +155,8 @@ fn a_server_that_is_well_says_what_bounds_it() {
 #[test]
 fn a_p99_of_few_requests_is_not_called_one() {
     let mut diagnosis = slow();
-    diagnosis.clients[0].ttft_p99 = quantile(27.0, 12, false);
-    diagnosis.clients[0].ttft_p50 = quantile(19.0, 12, true);
+    diagnosis.clients[0].ttft_p99 = Some(quantile(27.0, 12, false));
+    diagnosis.clients[0].ttft_p50 = Some(quantile(19.0, 12, true));
     let line = &rows(&diagnosis, 120, 5, Theme::FULL)[0];
     assert!(line.contains("TTFT P50 19 s (n 12)") && !line.contains("P99"), "{line}");
 }
