@@ -280,6 +280,29 @@ fn eight_gpus_are_on_a_screen_of_80_by_24() {
 }
 
 #[test]
+fn the_verdict_is_on_every_size_and_enter_opens_its_evidence() {
+    for (columns, rows, row) in [(140, 45, 1), (80, 24, 1), (40, 10, 1), (30, 4, 0)] {
+        let mut rig = Rig::new(columns, rows);
+        (0..12).for_each(|_| rig.serve(3.0, 11.0));
+        let screen = rig.rows();
+        let said = screen[row].trim_start();
+        let state =
+            ["SLOW", "STALLED", "DOWN", "WATCH", "OK", "IDLE", "UNKNOWN"].into_iter().find(|s| said.starts_with(s));
+        assert!(
+            state.is_some() && said.trim_end() != state.unwrap_or_default(),
+            "{columns}x{rows}:\n{}",
+            screen.join("\n")
+        );
+        if rows >= 24 {
+            rig.press(&[Key::Enter]);
+            rig.shows(&["rule ", "since "]);
+            rig.press(&[Key::Esc]);
+            rig.lacks("rule ");
+        }
+    }
+}
+
+#[test]
 fn small_screens_get_bare_numbers() {
     let mut rig = Rig::new(30, 4);
     rig.serve(7.0, 2.0);

@@ -42,7 +42,7 @@ actions! {
         Show [Char('1'), Char('2'), Char('3'), Char('4'), Char('5'), Char('6'), Char('7'), Char('8'), Char('9')]
             "1-9" "" "Pane by its number.";
         Zoom [Char('z')] "z" "zoom" "The pane alone on the screen, and back.";
-        Evidence [Enter, Char('D')] "Enter D" "" "Each finding with its figures, rule and fixes. On a probe, Enter opens its last report.";
+        Evidence [Enter, Char('D')] "Enter D" "" "The evidence: figures, rule and fixes of each finding. On a probe, Enter opens its last report.";
     }
     "What is shown" {
         NextGpu [Char('g')] "g" "" "Next GPU.";

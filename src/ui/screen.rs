@@ -132,14 +132,17 @@ impl Screen {
     fn draw_parts(&self, buf: &mut Buffer, app: &App) {
         let (plan, theme) = (&self.plan, self.theme);
         self.chrome.draw_header(buf, plan.header, theme);
+        self.chrome.draw_footer(buf, plan.footer, theme, app);
+        if let Some(first) = app.help {
+            // It has many lines: it takes the place of the verdict too.
+            let above = plan.body.y.saturating_sub(plan.header.bottom());
+            let area = Rect { y: plan.body.y - above, height: plan.body.height + above, ..plan.body };
+            help::draw(buf, area, theme, self.specs, first);
+            return;
+        }
         self.verdict.draw(buf, plan.verdict, theme);
         self.chrome.draw_host(buf, plan.host, theme);
         self.chrome.draw_engines(buf, plan.engines, theme);
-        self.chrome.draw_footer(buf, plan.footer, theme, app);
-        if let Some(first) = app.help {
-            help::draw(buf, plan.body, theme, self.specs, first);
-            return;
-        }
         if let Some(first) = app.evidence {
             self.evidence.draw(buf, plan.body, theme, first);
             return;
