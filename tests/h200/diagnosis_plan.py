@@ -26,6 +26,7 @@ def closed(users, prompt, output, **more):
 
 DECODE = closed(12, 64, 512)
 SIX = closed(24, 256, 128)
+FORTY = closed(40, 256, 128)
 LONG_ANSWERS = closed(64, 512, 1024)
 
 MAIN = [
@@ -63,6 +64,8 @@ MAIN = [
     dict(name="down", cause="down", s=16, lead=3, closed=closed(4, 128, 128), do="kill", drain=0, note="kill -9 of all the server's processes"),
 ]
 
+BY_NAME = {phase["name"]: phase for phase in MAIN}
+
 SERVERS = [
     dict(name="main", start_s=140, options=[*LARGE, "--max-num-seqs", "256"], phases=MAIN),
     dict(name="seqs6", start_s=110, options=[*LARGE, "--max-num-seqs", "6"], phases=[
@@ -78,4 +81,15 @@ SERVERS = [
          options=["--gpu-memory-utilization", "0.13", "--max-model-len", "8192", "--max-num-seqs", "256"], phases=[
         dict(name="kv-mended", cause="memory-bandwidth", first=["memory-bandwidth", "healthy", "power-cap"], s=26, closed=LONG_ANSWERS, drain=3, pair="kv",
              note="the same load with what the fix said")]),
+    # The short round, 11 minutes for both: --only tight,loose.
+    dict(name="tight", start_s=75, options=[*LARGE, "--max-num-seqs", "12", "--enforce-eager"], phases=[
+        dict(name="eager12", cause="launch-overhead", s=16, closed=DECODE, note="no CUDA graphs (--enforce-eager), 12 users"),
+        dict(name="seqs12", cause="admission-limit", s=17, closed=FORTY, note="--max-num-seqs 12 beside a free KV cache, 40 users")]),
+    dict(name="loose", start_s=130, mends="seqs12", flag="--max-num-seqs", fallback="64", options=[*LARGE, "--max-num-seqs", "12"], phases=[
+        dict(BY_NAME["decode12"], s=15),
+        dict(name="forty", cause="memory-bandwidth", first=["memory-bandwidth", "healthy", "power-cap", "compute"], s=15, closed=FORTY, pair="seqs12",
+             note="the load of seqs12 with what its fix said"),
+        *[dict(BY_NAME[name], s=15) for name in
+          ("copy", "longprefill", "pinned", "frontend", "cached", "cold", "light", "demand", "prefill", "stalled", "users200")],
+        dict(BY_NAME["cost32"], s=33), *[dict(BY_NAME[name], s=14) for name in ("faults", "aborted", "idle", "down")]]),
 ]
