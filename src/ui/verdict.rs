@@ -10,7 +10,7 @@ pub(in crate::ui) mod words;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::diagnosis::{ClientView, Diagnosis, Finding, Severity};
+use crate::diagnosis::{Cause, ClientView, Diagnosis, Finding, Severity};
 use crate::model::{Subject, Time};
 use crate::store::Data;
 
@@ -185,7 +185,10 @@ impl Writer<'_> {
                 lines.push(entry(state, role, both));
             } else {
                 lines.push(entry(state, role, seen));
-                lines.push(entry("", role, self.headline(rest, self.room)));
+                // That nothing is the matter is said by the state already.
+                if rest.cause != Cause::Healthy {
+                    lines.push(entry("", role, self.headline(rest, self.room)));
+                }
             }
             said =
                 self.diagnosis.findings.iter().position(|other| std::ptr::eq(other, rest)).map_or(1, |place| place + 1);

@@ -206,7 +206,8 @@ fn draw(data: &Data, shot: &Shot) -> Buffer {
     let app = app(data, shot.at_s);
     let Some(spec) = shot.pane else {
         let mut screen = Screen::new(shot.theme, PANES);
-        screen.prepare(data, &app, area, Cost::default(), &[]);
+        // A frame judges a part of what came before.
+        (0..20).for_each(|_| screen.prepare(data, &app, area, Cost::default(), &[]));
         screen.draw(&mut buf, &app);
         return buf;
     };
@@ -218,7 +219,10 @@ fn framed(spec: &PaneSpec, shot: &Shot, data: &Data, view: &View, board: Option<
     let area = Rect::new(0, 0, shot.size.0, shot.size.1);
     let mut buf = Buffer::empty(area);
     let inside = Rect::new(1, 1, area.width.saturating_sub(2), area.height.saturating_sub(2));
-    let context = Context { view, theme: &shot.theme, timeline: &Timeline::default(), focused: board.is_some() };
+    let mut timeline = Timeline::default();
+    timeline.follow(data, view.end);
+    timeline.complete(data);
+    let context = Context { view, theme: &shot.theme, timeline: &timeline, focused: board.is_some() };
     let mut pane = (spec.new)();
     pane.probes(board);
     pane.prepare(data, &context, inside);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::derive::quantile::Quantile;
-use crate::diagnosis::{Cause, Evidence, Fix, LatencySplit, Sentence};
+use crate::diagnosis::{Evidence, Fix, LatencySplit, Sentence};
 use crate::model::Reading;
 use crate::store::{Retention, Store};
 use crate::ui::theme::{Charset, Depth};
@@ -149,6 +149,9 @@ fn a_server_that_is_well_says_what_bounds_it() {
         narrow[1].trim_end_matches("Enter: evidence").trim_end(),
         "      bound by memory bandwidth, as decode is"
     );
+    let mut plain = well();
+    plain.findings.pop();
+    assert_eq!(rows(&plain, 66, 4, Theme::FULL).len(), 1, "healthy is what the state says");
     assert_eq!(rows(&well(), 40, 1, Theme::FULL), ["OK TTFT P99 42 ms; ITL 4.8 ms"]);
 }
 
