@@ -19,6 +19,7 @@ use warptop::store::{Retention, Store};
 
 /// A stretch of a recording whose cause is known.
 #[derive(Debug, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "the labels call it that")]
 struct Phase {
     phase: String,
     injected: String,
@@ -61,20 +62,24 @@ struct Outcome {
     seconds: Vec<Vec<Cause>>,
     /// How often the first finding changed in those seconds.
     changes: usize,
+    /// Seconds from the start of the phase to the first that was right.
+    up_after_s: Option<u64>,
+}
+
+impl Phase {
+    fn is_right(&self, causes: &[Cause]) -> bool {
+        causes.iter().take(self.within).any(|cause| self.causes.iter().any(|right| right == cause.id()))
+    }
 }
 
 impl Outcome {
-    fn is_right(&self, causes: &[Cause]) -> bool {
-        causes.iter().take(self.phase.within).any(|cause| self.phase.causes.iter().any(|right| right == cause.id()))
-    }
-
     fn is_right_at_end(&self) -> bool {
         let causes: Vec<Cause> = self.at_end.findings.iter().map(|finding| finding.cause).collect();
-        self.is_right(&causes)
+        self.phase.is_right(&causes)
     }
 
     fn right_seconds(&self) -> usize {
-        self.seconds.iter().filter(|causes| self.is_right(causes)).count()
+        self.seconds.iter().filter(|causes| self.phase.is_right(causes)).count()
     }
 
     /// Whether nothing may ask for action.
@@ -89,12 +94,15 @@ fn outcomes() -> Vec<Outcome> {
         let data = store.read();
         for phase in phases {
             let mut timeline = Timeline::new(Slo::default());
-            let (mut seconds, mut changes) = (Vec::new(), 0);
+            let (mut seconds, mut changes, mut up_after_s) = (Vec::new(), 0, None);
             let mut at = phase.from_ms;
             while at <= phase.to_ms {
                 timeline.follow(&data, Time(at));
+                let causes: Vec<Cause> = timeline.diagnosis().findings.iter().map(|f| f.cause).collect();
+                if up_after_s.is_none() && phase.is_right(&causes) {
+                    up_after_s = Some((at - phase.from_ms) / 1000);
+                }
                 if at >= phase.from_ms + SETTLED_MS {
-                    let causes: Vec<Cause> = timeline.diagnosis().findings.iter().map(|f| f.cause).collect();
                     let first = |causes: &Vec<Cause>| causes.first().copied();
                     changes += usize::from(seconds.last().is_some_and(|last| first(last) != first(&causes)));
                     seconds.push(causes);
@@ -103,15 +111,74 @@ fn outcomes() -> Vec<Outcome> {
             }
             timeline.follow(&data, Time(phase.to_ms));
             let at_end = timeline.diagnosis().clone();
-            out.push(Outcome { recording: recording.clone(), phase, at_end, seconds, changes });
+            out.push(Outcome { recording: recording.clone(), phase, at_end, seconds, changes, up_after_s });
         }
     }
     out
 }
 
+/// What was found in each phase, and for each injected cause what stood in its place.
+fn accuracy(outcomes: &[Outcome]) -> String {
+    let mut table = "| recording | phase | injected | first at its end | level | right seconds | up after |\n\
+                     | --- | --- | --- | --- | --- | ---: | ---: |\n"
+        .to_owned();
+    for o in outcomes {
+        let first = o.at_end.first();
+        let found = first.map_or("nothing", |finding| finding.cause.id());
+        let mark = if o.is_right_at_end() { "" } else { " (wrong)" };
+        let seconds = match o.seconds.len() {
+            0 => "–".to_owned(),
+            all => format!("{} of {all}", o.right_seconds()),
+        };
+        let up = o.up_after_s.map_or_else(|| "never".to_owned(), |s| format!("{s} s"));
+        let level = first.map_or("–", |finding| finding.severity.name());
+        let (phase, injected) = (&o.phase.phase, &o.phase.injected);
+        let _ = writeln!(
+            table,
+            "| {} | {phase} | {injected} | `{found}`{mark} | {level} | {seconds} | {up} |",
+            o.recording
+        );
+    }
+    let mut confused: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for o in outcomes {
+        let found = o.at_end.first().map_or("nothing", |finding| finding.cause.id());
+        *confused.entry((&o.phase.injected, found)).or_default() += 1;
+    }
+    table.push_str("\nFirst at the end of a phase, by what was injected:\n\n| injected | found first | phases |\n| --- | --- | ---: |\n");
+    for ((injected, found), phases) in confused {
+        let _ = writeln!(table, "| {injected} | `{found}` | {phases} |");
+    }
+    let right = outcomes.iter().filter(|o| o.is_right_at_end()).count();
+    let (seconds, all) = outcomes.iter().fold((0, 0), |(a, b), o| (a + o.right_seconds(), b + o.seconds.len()));
+    let most = outcomes.iter().map(|o| o.changes).max().unwrap_or(0);
+    let _ = writeln!(
+        table,
+        "\nRight at the end: {right} of {} phases; {seconds} of {all} seconds ({:.1} %). The first finding changes at most {most} times in the \
+         seconds of a phase that count.",
+        outcomes.len(),
+        seconds as f64 / all as f64 * 100.0
+    );
+    table
+}
+
+/// Compares what the document says of the accuracy with what was measured, or writes it anew.
+fn hold(measured: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/diagnosis.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let (start, end) = ("<!-- accuracy: written by tests/diagnosis.rs -->\n", "<!-- end of accuracy -->");
+    let (before, rest) = text.split_once(start).unwrap();
+    let (held, after) = rest.split_once(end).unwrap();
+    if held != measured && std::env::var_os("UPDATE_TIDY").is_some() {
+        fs::write(path, [before, start, measured, end, after].concat()).unwrap();
+    } else {
+        assert_eq!(held, measured, "write it anew: UPDATE_TIDY=1 cargo test --test diagnosis");
+    }
+}
+
 #[test]
 fn injected_causes_are_found() {
     let outcomes = outcomes();
+    hold(&accuracy(&outcomes));
     let mut report = String::new();
     for o in &outcomes {
         let ends = o.at_end.findings.iter().map(|f| format!("{}:{}", f.cause.id(), f.severity.name()));

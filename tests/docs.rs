@@ -118,6 +118,77 @@ mod tables {
         }
     }
 
+    /// Every cause as the program words it.
+    fn cause_table() -> String {
+        let mut table = "| cause | on screen | named when |\n| --- | --- | --- |\n".to_owned();
+        for cause in Cause::ALL {
+            let id = cause.id();
+            let _ = writeln!(table, "| [`{id}`](#{id}) | {} | {} |", cause.label(), cause.rule().replace('|', "\\|"));
+        }
+        table
+    }
+
+    /// Constants of a file with the comments above them: name, value, and what it is.
+    fn constants(text: &str) -> Vec<(String, String, String)> {
+        let (mut found, mut comment) = (Vec::new(), String::new());
+        for line in text.lines() {
+            let code = line.trim_start_matches("pub(super) ").trim_start_matches("pub(in crate::diagnosis) ");
+            if let Some(words) = line.strip_prefix("///") {
+                comment.push_str(words);
+            } else if let Some((name, value)) = code.strip_prefix("const ").and_then(|rest| rest.split_once(": ")) {
+                let value = value.split_once(" = ").map_or("", |(_, value)| value.trim_end_matches(';'));
+                let words = std::mem::take(&mut comment).trim().to_owned();
+                if value.starts_with(|c: char| c.is_ascii_digit()) && !value.starts_with("0x") && !words.is_empty() {
+                    found.push((name.to_owned(), value.to_owned(), words));
+                }
+            } else {
+                comment.clear();
+            }
+        }
+        found
+    }
+
+    /// Every constant that the diagnosis judges by.
+    fn threshold_table() -> String {
+        let mut files: Vec<_> = ["rules", "scene"]
+            .iter()
+            .flat_map(|dir| {
+                fs::read_dir(root().join("src/diagnosis").join(dir)).unwrap().map(|entry| entry.unwrap().path())
+            })
+            .collect();
+        files.push(root().join("src/diagnosis/past.rs"));
+        files.push(root().join("src/diagnosis/timeline.rs"));
+        files.sort();
+        let mut table = "| in | constant | value | what it is |\n| --- | --- | ---: | --- |\n".to_owned();
+        for file in files {
+            for (name, value, words) in constants(&fs::read_to_string(&file).unwrap()) {
+                let stem = file.file_stem().unwrap().to_string_lossy();
+                let _ = writeln!(
+                    table,
+                    "| `{stem}` | `{name}` | {} | {} |",
+                    value.replace('_', ""),
+                    words.replace('|', "\\|")
+                );
+            }
+        }
+        table
+    }
+
+    #[test]
+    fn the_document_of_the_diagnosis_has_every_cause_and_every_threshold() {
+        hold("docs/diagnosis.md", &[("causes", cause_table()), ("thresholds", threshold_table())]);
+        let text = read("docs/diagnosis.md");
+        for cause in Cause::ALL {
+            let head = format!("\n### `{}`\n", cause.id());
+            let section = text.split_once(&head).unwrap_or_else(|| panic!("no section of {}", cause.id())).1;
+            let section = section.split("\n#").next().unwrap();
+            for word in ["Evidence: ", "Fixes: ", "Confused with: "] {
+                assert!(section.contains(word), "{} has no {word}", cause.id());
+            }
+        }
+        assert!(threshold_table().lines().count() > 50, "constants are no longer found");
+    }
+
     #[test]
     fn tables_in_the_readme_are_those_of_the_program() {
         hold("README.md", &[("keys", key_table()), ("sources", source_table())]);
