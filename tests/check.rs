@@ -105,7 +105,7 @@ fn what_cannot_be_judged_is_neither_well_nor_ill() {
 
 #[test]
 fn an_engine_that_is_down_asks_for_action() {
-    let args = ["--json", "--for", "1s", "--no-discover", "--engine", "http://127.0.0.1:1"];
+    let args = ["--json", "--for", "5s", "--no-discover", "--engine", "http://127.0.0.1:1"];
     let (code, stdout, stderr) = check(&args);
     assert_eq!((code, stderr.as_str()), (5, ""), "{stdout}");
     let document: Value = serde_json::from_str(&stdout).unwrap();
