@@ -47,7 +47,7 @@ causes! {
     WaitsForTransfer = "waits-for-transfer", "KV transfer",
         "Most of the waiting requests wait for KV blocks that come from another node or from host memory.";
     PrefixCold = "prefix-cold", "prefix cache lost",
-        "The prefix cache hits at least 30 points less than this server did in the last hour with prompts of the same length.";
+        "The prefix cache hits at least 30 points less than this server did in the last hour with prompts and answers of the same lengths.";
     LongPrefill = "long-prefill", "long prompts",
         "A few prompts, eight times as long as the median, hold up the token streams of the others: gaps of at least five times the median make up a fifth of the time between tokens.";
     Neighbour = "neighbour", "other GPU process",

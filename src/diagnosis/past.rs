@@ -17,6 +17,8 @@ const REACH_MS: u64 = 3_600_000;
 const RECENT_MS: u64 = 10_000;
 /// A load is alike when the running requests differ by no more than this factor.
 const ALIKE: f64 = 1.5;
+/// The same of lengths of answers, which vary more.
+const ANSWERS_ALIKE: f64 = 2.0;
 /// Pieces that are enough to compare with.
 const LEAST: usize = 3;
 /// Pieces that are kept of one engine: twice the reach, since a replay may judge earlier moments too.
@@ -31,6 +33,7 @@ struct Piece {
     generated: Option<f32>,
     prompt_per_token: Option<f32>,
     prompt_len: Option<f32>,
+    answer_len: Option<f32>,
     hit_share: Option<f32>,
 }
 
@@ -106,12 +109,17 @@ impl Past {
         }
     }
 
-    /// The highest share of prompt tokens that the prefix cache held for prompts about this long, 0 to 1.
-    pub(super) fn hit_share(&mut self, data: &Data, engine: u8, at: Time, prompt_len: f64) -> Option<f64> {
+    /// The highest share of prompt tokens that the prefix cache held for prompts and answers about this long, 0 to 1:
+    /// other lengths are other requests, of which nothing was cached.
+    pub(super) fn hit_share(&mut self, data: &Data, engine: u8, at: Time, lengths: (f64, f64)) -> Option<f64> {
         self.learn(data, engine, at);
-        let alike = |len: f64| len <= prompt_len * ALIKE && prompt_len <= len * ALIKE;
-        let pieces =
-            self.before(data, engine, at).filter(|piece| piece.prompt_len.is_some_and(|len| alike(len.into())));
+        let alike = |len: Option<f32>, now: f64, most: f64| {
+            len.map(f64::from).is_some_and(|len| len <= now * most && now <= len * most)
+        };
+        let (prompt, answer) = lengths;
+        let pieces = self
+            .before(data, engine, at)
+            .filter(|piece| alike(piece.prompt_len, prompt, ALIKE) && alike(piece.answer_len, answer, ANSWERS_ALIKE));
         let mut shares: Vec<f64> = pieces.filter_map(|piece| piece.hit_share.map(f64::from)).collect();
         shares.sort_by(f64::total_cmp);
         // One piece may be a fluke of few requests.
@@ -152,7 +160,8 @@ fn piece(data: &Data, engine: u8, window: Window, scratch: &mut HistogramWindow)
         data.histogram_window(Subject::Engine(engine), metric, window, scratch);
         scratch.sum.filter(|_| scratch.n > 0).map(|sum| sum / scratch.n as f64)
     };
-    let (itl, ttft, prompt_len) = (mean(Metric::Itl), mean(Metric::Ttft), mean(Metric::PromptLen));
+    let (itl, ttft) = (mean(Metric::Itl), mean(Metric::Ttft));
+    let (prompt_len, answer_len) = (mean(Metric::PromptLen), mean(Metric::GenerationLen));
     let (hits, queries) = (of(Metric::PrefixHits), of(Metric::PrefixQueries).filter(|&rate| rate > 0.0));
     let hit_share = hits.zip(queries).map(|(hits, queries)| (hits / queries).clamp(0.0, 1.0));
     let running = of(Metric::RequestsRunning);
@@ -166,6 +175,7 @@ fn piece(data: &Data, engine: u8, window: Window, scratch: &mut HistogramWindow)
         generated: small(generated),
         prompt_per_token: small(load.map(|load| load.prompt_per_token)),
         prompt_len: small(prompt_len),
+        answer_len: small(answer_len),
         hit_share: small(hit_share),
     }
 }

@@ -80,10 +80,20 @@ fn place_consequences(findings: &mut [Finding]) {
     }
 }
 
+/// Among findings that ask for nothing: limits that every server has, then how it does, then what is merely true.
+const fn place(finding: &Finding) -> u8 {
+    match finding.cause {
+        _ if !matches!(finding.severity, Severity::Ok) => 0,
+        Cause::MemoryBandwidth | Cause::Compute => 0,
+        cause if cause.is_state() => 1,
+        _ => 2,
+    }
+}
+
 /// Most harmful first; what harms nobody in the order of [`Cause`], states last.
 pub(super) fn rank(findings: &mut [Finding]) {
     findings.sort_by(|a, b| {
         let harm = b.severity.cmp(&a.severity).then(b.cost.total_cmp(&a.cost));
-        harm.then((a.cause, a.subject).cmp(&(b.cause, b.subject)))
+        harm.then((place(a), a.cause, a.subject).cmp(&(place(b), b.cause, b.subject)))
     });
 }

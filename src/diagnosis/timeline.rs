@@ -240,6 +240,8 @@ fn settle(recent: &VecDeque<Vec<Finding>>) -> Vec<Finding> {
         let cost = spoke.iter().map(|f| f.cost).sum::<f64>() / spoke.len() as f64;
         let severe = |severity| spoke.iter().filter(|f| f.severity >= severity).count() >= enough;
         let severity = [Severity::Act, Severity::Watch].into_iter().find(|&s| severe(s)).unwrap_or(Severity::Ok);
+        // What asks for nothing costs nothing, whatever it cost in a second of the last five.
+        let cost = if severity == Severity::Ok { 0.0 } else { cost };
         out.push(Finding { severity, cost, ..finding.clone() });
     }
     settle_states(recent, enough, &mut out);

@@ -412,7 +412,8 @@ class Server:
 
 def mend(plan, done):
     """The plan with the value that warptop said, or the plan's own when it said none that can be taken."""
-    before, flag = done.get(plan["mends"]), plan["flag"]
+    had = lambda server: any(phase["name"] == plan["mends"] for phase in server.plan["phases"])
+    before, flag = next(filter(had, done.values()), None), plan["flag"]
     fix = before and before.said(plan["mends"], flag)
     value = fix and fix.get("try")
     taken = isinstance(value, (int, float, str)) and not isinstance(value, bool) and str(value).replace(".", "", 1).isdigit()

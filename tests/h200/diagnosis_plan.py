@@ -91,5 +91,5 @@ SERVERS = [
              note="the load of seqs12 with what its fix said"),
         *[dict(BY_NAME[name], s=15) for name in
           ("copy", "longprefill", "pinned", "frontend", "cached", "cold", "light", "demand", "prefill", "stalled", "users200")],
-        dict(BY_NAME["cost32"], s=33), *[dict(BY_NAME[name], s=14) for name in ("faults", "aborted", "idle", "down")]]),
+        dict(BY_NAME["cost32"], s=33), *[dict(BY_NAME[name], s=14) for name in ("aborted", "faults", "down")]]),
 ]

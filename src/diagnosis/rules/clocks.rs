@@ -21,6 +21,9 @@ const HELD: f64 = 0.05;
 const CAPPED: f64 = 0.33;
 /// Share of the clock that the cap has to take.
 const LEAST_LOSS: f64 = 0.05;
+/// Share of the clock from which on the cap costs clients something worth a look where the SMs are not
+/// the limit: an eighth. A GPU that is well used loses some.
+const COSTS: f64 = 0.125;
 /// Draw against the limit below which it is not this limit that acts.
 const FAR_BELOW: f64 = 0.8;
 /// Loss of clock from which on a cap that is not the card's own asks for action: an eighth.
@@ -105,8 +108,15 @@ fn power_cap(gpu: &GpuScene) -> Option<Finding> {
             format!("power cap takes {:.0} % of the clock", loss * 100.0),
         ),
     };
-    let severity = if foreign.is_some() { Severity::Act } else { Severity::Watch };
-    let finding = clocked(Finding::new(Subject::Gpu(gpu.index), Cause::PowerCap, severity, loss, words), gpu, held);
+    // Memory has a clock of its own, which the cap leaves alone.
+    let severity = match foreign {
+        Some(_) => Severity::Act,
+        // Where the SMs are the limit, each percent of their clock is one of throughput.
+        None if gpu.is_compute_bound() || loss >= COSTS && !gpu.is_memory_bound() => Severity::Watch,
+        None => Severity::Ok,
+    };
+    let cost = if severity == Severity::Ok { 0.0 } else { loss };
+    let finding = clocked(Finding::new(Subject::Gpu(gpu.index), Cause::PowerCap, severity, cost, words), gpu, held);
     Some(match foreign {
         Some(_) => finding.fix(Fix::todo(
             "Look at the limits of the chassis, the power supplies and the module (BMC, cables): a higher limit of the driver does not help",

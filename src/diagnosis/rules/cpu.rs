@@ -180,13 +180,17 @@ fn launch_overhead(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
         format!("GPU waits for launches {:.0} %", lost * 100.0),
     );
     let severity = if lost >= HARMS { Severity::Act } else { Severity::Watch };
-    let finding = Finding::new(Subject::Engine(engine.index), Cause::LaunchOverhead, severity, lost, words)
-        .shows(("cpu_pct", "%", "process"), Some(core), |pct| {
-            format!("busiest thread of the engine {pct:.0} % of a core")
-        })
-        .shows(("sm_active_pct", "%", "nvml"), sm, |pct| format!("SM active {pct:.0} %"))
-        .shows(("util_gpu_time_pct", "%", "nvml"), util, |pct| format!("kernels run {pct:.0} % of the time"))
-        .shows(("itl_mean_s", "s", "engine"), engine.itl, |s| format!("{} between tokens", Secs(s)));
+    let finding = Finding::new(
+        Subject::Engine(engine.index),
+        Cause::LaunchOverhead,
+        severity,
+        lost * engine.decode_share(),
+        words,
+    )
+    .shows(("cpu_pct", "%", "process"), Some(core), |pct| format!("busiest thread of the engine {pct:.0} % of a core"))
+    .shows(("sm_active_pct", "%", "nvml"), sm, |pct| format!("SM active {pct:.0} %"))
+    .shows(("util_gpu_time_pct", "%", "nvml"), util, |pct| format!("kernels run {pct:.0} % of the time"))
+    .shows(("itl_mean_s", "s", "engine"), engine.itl, |s| format!("{} between tokens", Secs(s)));
     Some(if eager {
         let flag = if engine.has_word("--enforce-eager") { "--enforce-eager" } else { "--disable-cuda-graph" };
         let times = 1.0 / (1.0 - lost).max(0.05);

@@ -9,16 +9,6 @@ pub(super) const RULE: Rule = Rule { causes: &[Cause::MemoryBandwidth, Cause::Co
 
 /// Share of the time that has to be work for a limit to be one.
 const WORKS: f64 = 0.7;
-/// DRAM activity from which on memory limits, % of peak, where the tensor pipes are far less busy. A copy reaches 92 % on
-/// an H200, decode of 8 requests 63 %, split over two GPUs 41 %.
-const MEMORY: f64 = 38.0;
-/// How many times as busy as the tensor pipes the memory has to be.
-const RATIO: f64 = 2.5;
-/// SM activity from which on compute limits, %.
-const COMPUTE_SM: f64 = 80.0;
-/// Tensor activity that shows that it is work and not waiting, %.
-const COMPUTE_TENSOR: f64 = 30.0;
-
 fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
     for engine in scene.engines.iter().filter(|engine| engine.is_read() && !engine.is_still(5_000)) {
         let gpus: Vec<&GpuScene> = scene.gpus_of(engine).collect();
@@ -43,7 +33,7 @@ fn limit(gpu: &GpuScene, subject: Subject) -> Option<Finding> {
     if gpu.busy? < WORKS {
         return None;
     }
-    let (cause, words) = if dram >= MEMORY && dram >= tensor * RATIO {
+    let (cause, words) = if gpu.is_memory_bound() {
         (
             Cause::MemoryBandwidth,
             Sentence::new(
@@ -51,7 +41,7 @@ fn limit(gpu: &GpuScene, subject: Subject) -> Option<Finding> {
                 format!("memory bandwidth {dram:.0} %, as decode is"),
             ),
         )
-    } else if sm >= COMPUTE_SM && tensor >= COMPUTE_TENSOR {
+    } else if gpu.is_compute_bound() {
         (
             Cause::Compute,
             Sentence::new(

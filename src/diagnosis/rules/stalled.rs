@@ -60,7 +60,7 @@ fn stopped(engine: &EngineScene) -> Option<(u32, &'static str)> {
 }
 
 fn still(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
-    let gpu_busy = scene.gpus_of(engine).filter_map(|gpu| gpu.busy).reduce(f64::max);
+    let gpu_busy = scene.gpus_of(engine).filter_map(|gpu| gpu.busy_now).reduce(f64::max);
     let cpu = [Role::Server, Role::Core].into_iter().filter_map(|role| engine.busiest(role)).reduce(f64::max);
     let gpu_rests = gpu_busy.is_none_or(|busy| busy < RESTS_GPU);
     let rests = gpu_rests && cpu.is_none_or(|cpu| cpu < RESTS_CPU) && (gpu_busy.is_some() || cpu.is_some());
@@ -88,7 +88,7 @@ fn still(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
             .shows(("progress", "s", "engine"), Some(still), |s| format!("no token or request for {}", Secs(s)))
             .shows(("cpu_pct", "%", "process"), cpu, |pct| format!("busiest thread of the engine {pct:.0} %"));
     if let Some(gpu) = scene.gpus_of(engine).next() {
-        finding = finding.shows(("gpu_busy_pct", "%", "nvml"), gpu.busy, |busy| {
+        finding = finding.shows(("gpu_busy_pct", "%", "nvml"), gpu.busy_now, |busy| {
             format!("{} works {:.0} % of the time", gpu.label(), busy * 100.0)
         });
     }

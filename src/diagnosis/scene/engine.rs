@@ -164,6 +164,7 @@ impl EngineScene {
             histogram_mean(data, subject, Metric::Itl, window, &mut gaps),
             histogram_mean(data, subject, Metric::PromptLen, Window::last(at, PROMPTS_MS), &mut prompts),
         );
+        let answer_len = histogram_mean(data, subject, Metric::GenerationLen, window, scratch);
         let (hits, queries) = (over(Metric::PrefixHits), over(Metric::PrefixQueries).filter(|&rate| rate > 0.0));
         let hit_share = hits.zip(queries).map(|(hits, queries)| (hits / queries).clamp(0.0, 1.0));
         let prompt = over(Metric::PromptTokens);
@@ -201,10 +202,10 @@ impl EngineScene {
             ttft: histogram_mean(data, subject, Metric::Ttft, window, scratch),
             itl,
             prompt_len,
-            answer_len: histogram_mean(data, subject, Metric::GenerationLen, window, scratch),
+            answer_len,
             split: LatencySplit::of(queue, prefill, decode),
             usual: load.map(|load| past.usual(data, index, at, load)).unwrap_or_default(),
-            usual_hits: prompt_len.and_then(|len| past.hit_share(data, index, at, len)),
+            usual_hits: prompt_len.zip(answer_len).and_then(|lengths| past.hit_share(data, index, at, lengths)),
             gaps,
             prompts,
             still_ms,
@@ -275,6 +276,11 @@ impl EngineScene {
     pub(in crate::diagnosis) fn queue_share(&self) -> f64 {
         let of_split = self.split.filter(|split| split.total() > 0.0).map_or(0.0, |split| split.queue / split.total());
         of_split.max(self.waiting_share())
+    }
+
+    /// Share of a request's time that goes into decode, 0 to 1; all of it where that is not told.
+    pub(in crate::diagnosis) fn decode_share(&self) -> f64 {
+        self.split.filter(|split| split.total() > 0.0).map_or(1.0, |split| split.decode / split.total())
     }
 
     /// Whether somebody waited for the whole window, and more than one request in passing.

@@ -27,7 +27,8 @@ fn a_cap_far_below_the_card_s_limit_is_not_that_limit() {
     );
     assert!(cap.fixes[0].text.full.contains("chassis"));
     // At its own limit, the clock at 91 %: what every busy card does.
-    let own = with(&[&clocks[..], &[(Metric::Power, 398.0), (Metric::SmClock, 1290.0)]].concat());
+    let full = [(Metric::SmActive, 93.0), (Metric::DramActive, 30.0), (Metric::TensorActive, 55.0)];
+    let own = with(&[&clocks[..], &full, &[(Metric::Power, 398.0), (Metric::SmClock, 1290.0)]].concat());
     assert_eq!(own.finds(Cause::PowerCap).unwrap().severity, Severity::Watch);
     assert_eq!(own.diagnosis().severity(), Severity::Watch);
 }
