@@ -81,6 +81,8 @@ const REPLAY_WINDOW: Duration = Duration::from_secs(10);
 const REPLAY_SLACK_MS: u64 = 5_000;
 /// Length of a live reading's window: two scrapes of an engine.
 const LIVE_WINDOW: Duration = Duration::from_millis(1500);
+/// The least time that a live reading takes: the diagnosis judges whole seconds, and needs two scrapes in them.
+const LIVE_LEAST: Duration = Duration::from_millis(3000);
 /// How much longer than its window a live reading waits for sources that are slow to start.
 const LIVE_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -151,7 +153,7 @@ pub fn snapshot_now(
     let session = Session::live(clock, options, interval);
     let started = clock.now();
     let ceilings = files.map(Ceilings::load).unwrap_or_default();
-    let least = started + ms(window.max(LIVE_WINDOW));
+    let least = started + ms(window.max(LIVE_LEAST));
     let most = least + ms(LIVE_PATIENCE);
     loop {
         let now = clock.now();
