@@ -31,7 +31,7 @@ impl fmt::Display for Mem {
     }
 }
 
-/// A count: `950`, `12.4k`, `1.2M`.
+/// A count: `950`, `12.4k`, `20k`, `1.2M`.
 pub(crate) struct Num(pub(crate) f64);
 
 impl fmt::Display for Num {
@@ -39,8 +39,8 @@ impl fmt::Display for Num {
         match self.0 {
             n if n < 9.95 && (n - n.round()).abs() > 0.05 => write!(f, "{n:.1}"),
             n if n < 9_999.5 => write!(f, "{n:.0}"),
-            n if n < 999_500.0 => write!(f, "{:.1}k", n / 1e3),
-            n => write!(f, "{:.1}M", n / 1e6),
+            n if n < 999_500.0 => write!(f, "{}k", (n / 1e2).round() / 10.0),
+            n => write!(f, "{}M", (n / 1e5).round() / 10.0),
         }
     }
 }
@@ -65,8 +65,9 @@ mod tests {
         let secs: Vec<String> = [0.0048, 0.45, 4.14, 27.4, 600.0].iter().map(|&s| Secs(s).to_string()).collect();
         assert_eq!(secs, ["4.8 ms", "450 ms", "4.1 s", "27 s", "10 min"]);
         assert_eq!((Mem(1e9).to_string(), Mem(1.085e11).to_string()), ("954 MiB".into(), "101 GiB".into()));
-        let nums: Vec<String> = [0.0, 1.94, 220.0, 12_400.0, 2e6].iter().map(|&n| Num(n).to_string()).collect();
-        assert_eq!(nums, ["0", "1.9", "220", "12.4k", "2.0M"]);
+        let nums: Vec<String> =
+            [0.0, 1.94, 220.0, 12_400.0, 20_040.0, 2e6].iter().map(|&n| Num(n).to_string()).collect();
+        assert_eq!(nums, ["0", "1.9", "220", "12.4k", "20k", "2M"]);
         assert_eq!(program("/usr/bin/python3 -c x"), "python3");
     }
 }

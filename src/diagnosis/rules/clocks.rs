@@ -123,7 +123,7 @@ fn power_cap(gpu: &GpuScene) -> Option<Finding> {
             "check chassis and power supply",
         )),
         None => finding
-            .fix(Fix::todo("Nothing to mend where this is the card's own limit: fewer tokens to compute (prefix cache, smaller prompts, lower precision) bring the clock back", "the card's own limit"))
+            .fix(Fix::todo("Nothing to mend where this is the card's own limit: fewer tokens to compute (prefix cache, smaller prompts, lower precision) bring the clock back", "fewer prompt tokens, or more GPUs"))
             .fix(Fix::todo("Measure what the card keeps up at its limit", "measure it").probe("soak")),
     })
 }
