@@ -25,7 +25,7 @@ const PLOT: u16 = 12;
 const AROUND: u16 = 16;
 
 /// Least height of a screen, and the most rows of the verdict on it.
-const VERDICT: [(u16, u16); 4] = [(40, 6), (24, 5), (20, 4), (14, 2)];
+const VERDICT: [(u16, u16); 5] = [(40, 6), (24, 5), (20, 4), (14, 3), (10, 2)];
 /// Least height of a pane that shows something.
 const LEAST_PANE: u16 = 5;
 

@@ -22,6 +22,11 @@ use words::Parts;
 const HINTED: u16 = 60;
 const HINT: &str = "Enter: evidence";
 
+/// Most rows in which the block is why and what would help, a row each, without what clients see.
+const COMPACT: u16 = 2;
+/// Least rows in which a limit that every server has is worth one beside a cause that asks for action.
+const ROOMY: u16 = 6;
+
 /// A line of the block; it may take several rows.
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
@@ -74,16 +79,14 @@ impl Verdict {
         }
         let first = diagnosis.first();
         let state = words::state(first);
-        let label = if rows > 1 { width(state).max(4) + 2 } else { width(state) + 1 };
+        let label = if rows > COMPACT { width(state).max(4) + 2 } else { width(state) + 1 };
         self.indent = label;
         let writer = Writer { data, diagnosis, theme, room: columns.saturating_sub(label), rows };
         let client = client(diagnosis, engine);
         self.lines.clear();
         match first {
             None => self.lines.push(entry(state, Role::Dim, NOTHING)),
-            Some(first) if rows <= 1 => {
-                self.lines.push(entry(state, words::role(first.severity), writer.one(first, client)));
-            }
+            Some(first) if rows <= COMPACT => writer.compact(&mut self.lines, state, first, client),
             Some(first) => writer.block(&mut self.lines, state, first, client),
         }
         self.role = first.map_or(Role::Dim, |first| words::role(first.severity));
@@ -134,6 +137,7 @@ impl Verdict {
 }
 
 const WHY: &str = "WHY";
+const FIX: &str = "FIX";
 const ALSO: &str = "ALSO";
 const NOTHING: &str = "nothing to judge from yet";
 
@@ -161,6 +165,23 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Why in a row, and what would help in another where there is one and something asks for it.
+    fn compact(&self, lines: &mut Vec<Entry>, state: &'static str, first: &Finding, client: Option<&ClientView>) {
+        lines.push(entry(state, words::role(first.severity), self.one(first, client)));
+        if self.rows > 1 && first.severity > Severity::Ok {
+            self.remedy(lines, first, 1);
+        }
+    }
+
+    /// The best fix in the fullest form that takes at most these rows; none where no form does.
+    fn remedy(&self, lines: &mut Vec<Entry>, first: &Finding, rows: u16) {
+        let Some(fix) = first.fixes.first() else { return };
+        let text = self.fullest(&words::fix(fix, self.theme), rows);
+        if !text.is_empty() {
+            lines.push(entry(FIX, Role::Dim, text));
+        }
+    }
+
     /// All in one row: why, or where nothing is the matter what clients see.
     fn one(&self, first: &Finding, client: Option<&ClientView>) -> String {
         if first.severity > Severity::Ok {
@@ -198,18 +219,19 @@ impl Writer<'_> {
             lines.push(entry(state, role, seen));
             lines.push(entry(WHY, Role::Dim, self.headline(first, self.room)));
         }
-        let also = if lines.len() < usize::from(self.rows) { self.also(said) } else { String::new() };
-        if let Some(fix) = first.fixes.first().filter(|_| !well && self.left(lines) > 0) {
+        // What else asks for something comes before a second row of what would help, and the cause in full before both.
+        let also = self.also(said, |other| well || other.severity > Severity::Ok);
+        let below = u16::from(!also.is_empty()) + u16::from(!well && !first.fixes.is_empty());
+        self.widen(lines, first, below);
+        if !well && self.left(lines) > 0 {
             let spare = self.left(lines).saturating_sub(u16::from(!also.is_empty()));
-            let text = self.fullest(&words::fix(fix, self.theme), spare.max(1));
-            if !text.is_empty() {
-                lines.push(entry("FIX", Role::Dim, text));
-            }
+            self.remedy(lines, first, spare.clamp(1, 2));
         }
+        let silent = also.is_empty() && (first.severity < Severity::Act || self.rows >= ROOMY);
+        let also = if silent { self.also(said, |_| true) } else { also };
         if !also.is_empty() && self.left(lines) > 0 {
             lines.push(entry(ALSO, Role::Dim, also));
         }
-        self.widen(lines, first);
     }
 
     /// Rows that are left.
@@ -218,16 +240,16 @@ impl Writer<'_> {
         self.rows.saturating_sub(taken)
     }
 
-    /// Where rows are left over, a cause that was said in short is said in full over two of them.
-    fn widen(&self, lines: &mut [Entry], first: &Finding) {
-        let full = &first.headline.full;
-        let more = wrapped_rows(full, self.room).saturating_sub(1);
+    /// A cause that was said in short is said in full over two rows, where `below` more are left under it.
+    fn widen(&self, lines: &mut [Entry], first: &Finding, below: u16) {
+        let full = self.named(first, &first.headline.full);
+        let more = wrapped_rows(&full, self.room).saturating_sub(1);
         if more > 0
-            && wrapped_rows(&self.named(first, full), self.room) - 1 <= self.left(lines)
+            && more + below <= self.left(lines)
             && let Some(why) =
                 lines.iter_mut().find(|line| line.label == WHY && line.text.ends_with(&first.headline.short))
         {
-            why.text = self.named(first, full);
+            why.text = full;
         }
     }
 
@@ -236,7 +258,7 @@ impl Writer<'_> {
         let mut parts = Parts::new();
         if let Some(client) = client {
             if self.diagnosis.clients.len() > 1 {
-                parts.add(0, format!("{}: ", words::engine_name(self.data, client.engine, self.diagnosis)));
+                parts.add(words::WHOSE, format!("{}: ", words::engine_name(self.data, client.engine, self.diagnosis)));
             }
             words::clients(&mut parts, client, first.severity == Severity::Ok);
         }
@@ -272,11 +294,11 @@ impl Writer<'_> {
         forms.iter().find(|form| wrapped_rows(form, self.room) <= rows).cloned().unwrap_or_default()
     }
 
-    /// The other findings, as many as fit a row whole.
-    fn also(&self, from: usize) -> String {
+    /// The other findings that are worth it, as many as fit a row whole.
+    fn also(&self, from: usize, worth: impl Fn(&Finding) -> bool) -> String {
         let mut line = String::new();
         let others = self.diagnosis.findings.iter().skip(from).filter(|finding| !finding.cause.is_state());
-        for finding in others {
+        for finding in others.filter(|finding| worth(finding)) {
             let between = if line.is_empty() { "" } else { "; " };
             let left = self.room.saturating_sub(width(&line)).saturating_sub(width(between));
             let text = self.headline(finding, left);

@@ -156,6 +156,63 @@ fn a_server_that_is_well_says_what_bounds_it() {
 }
 
 #[test]
+fn a_low_screen_says_why_and_what_would_help() {
+    let expected = ["SLOW KV cache full: 220 wait", "FIX  --gpu-memory-utilization 0.25 → 0.9"];
+    assert_eq!(rows(&slow(), 40, 2, Theme::FULL), expected);
+    // What cannot be said whole is left out.
+    assert_eq!(rows(&slow(), 36, 2, Theme::FULL)[1], "FIX  --gpu-memory-utilization 0.9");
+    assert_eq!(rows(&slow(), 24, 2, Theme::FULL)[1], "FIX  more memory for KV");
+    assert_eq!(rows(&slow(), 20, 2, Theme::FULL), ["SLOW KV cache full"]);
+    let mut nothing_to_do = slow();
+    nothing_to_do.findings[0].fixes.clear();
+    assert_eq!(rows(&nothing_to_do, 40, 2, Theme::FULL).len(), 1);
+    assert_eq!(rows(&well(), 40, 2, Theme::FULL).len(), 1, "nothing is to be done");
+}
+
+#[test]
+fn the_cause_is_said_in_full_before_what_would_help_and_what_else_there_is() {
+    let mut diagnosis = slow();
+    diagnosis.findings[0].fixes[0] = Fix {
+        text: Sentence::new("a remedy that takes more than the one row that a screen of sixty columns has", "a remedy"),
+        ..Fix::default()
+    };
+    let five = rows(&diagnosis, 60, 5, Theme::FULL);
+    assert_eq!(five[1..3], ["WHY   KV cache is full (99 %): 220 requests wait, 1.9", "      preemptions/s"]);
+    assert_eq!(five[3], "FIX   a remedy");
+    assert!(five[4].starts_with("ALSO  power cap"), "{five:?}");
+    diagnosis.findings.pop();
+    assert_eq!(rows(&diagnosis, 60, 5, Theme::FULL).len(), 5, "the remedy takes the row that is left");
+}
+
+#[test]
+fn a_limit_that_every_server_has_is_no_news_beside_a_cause() {
+    let mut diagnosis = slow();
+    diagnosis.findings.insert(1, well().findings.remove(1));
+    let also = rows(&diagnosis, 112, 6, Theme::FULL).pop().unwrap();
+    assert!(also.contains("power cap") && !also.contains("bandwidth"), "{also}");
+    diagnosis.findings.pop();
+    assert!(rows(&diagnosis, 112, 6, Theme::FULL)[3].contains("bandwidth"), "there is room and nothing else to say");
+    assert_eq!(rows(&diagnosis, 112, 5, Theme::FULL).len(), 3);
+}
+
+#[test]
+fn what_is_usual_stands_beside_what_differs_from_it() {
+    let mut diagnosis = slow();
+    let client = &mut diagnosis.clients[0];
+    (client.split, client.waiting) = (None, 0.0.into());
+    (client.ttft_mean, client.ttft_usual) = (20.0.into(), 0.5.into());
+    (client.generated_per_s, client.generated_usual) = (3_000.0.into(), 9_000.0.into());
+    let line = &rows(&diagnosis, 140, 5, Theme::FULL)[0];
+    let expected = "SLOW  TTFT P50 19 s, P99 27 s, mean 20 s (usual 500 ms); ITL 42 ms (usual 4.8 ms); 125 of 256 run; 3000 \
+                    tokens/s (usual 9000)";
+    assert_eq!(line, expected);
+    diagnosis.clients[0].ttft_usual = 18.0.into();
+    diagnosis.clients[0].generated_usual = 3_500.0.into();
+    let line = &rows(&diagnosis, 140, 5, Theme::FULL)[0];
+    assert_eq!(line, "SLOW  TTFT P50 19 s, P99 27 s; ITL 42 ms (usual 4.8 ms); 125 of 256 run");
+}
+
+#[test]
 fn a_p99_of_few_requests_is_not_called_one() {
     let mut diagnosis = slow();
     diagnosis.clients[0].ttft_p99 = Some(quantile(27.0, 12, false));

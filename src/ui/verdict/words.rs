@@ -5,7 +5,7 @@
 use crate::derive::quantile::Quantile;
 use crate::diagnosis::words::{Num, Secs};
 use crate::diagnosis::{Cause, ClientView, Diagnosis, Finding, Fix, LatencySplit, Severity};
-use crate::model::{FactKey, Subject};
+use crate::model::{FactKey, Reading, Subject};
 use crate::store::Data;
 use crate::ui::chrome::words::Port;
 use crate::ui::text::width;
@@ -77,10 +77,13 @@ pub(in crate::ui) fn engine_name(data: &Data, engine: u8, diagnosis: &Diagnosis)
     }
 }
 
+/// How telling a part of a line is: the lower, the sooner it gets its place.
+pub(super) type Rank = u8;
+
 /// Joins parts of a line; each is added whole or not at all, the most telling first.
 pub(in crate::ui) struct Parts {
-    /// The parts in the order of the line, with their rank: 0 is the most telling.
-    parts: Vec<(u8, String)>,
+    /// In the order of the line: rank, rank of the part without which this one means nothing, text.
+    parts: Vec<(Rank, Rank, String)>,
 }
 
 impl Parts {
@@ -90,20 +93,28 @@ impl Parts {
     }
 
     /// Adds a part at the end of the line.
-    pub(in crate::ui) fn add(&mut self, rank: u8, text: impl Into<String>) {
-        self.parts.push((rank, text.into()));
+    pub(in crate::ui) fn add(&mut self, rank: Rank, text: impl Into<String>) {
+        self.add_to(rank, rank, text);
+    }
+
+    /// Adds a part that says something of another one: it stands only where that does.
+    fn add_to(&mut self, of: Rank, rank: Rank, text: impl Into<String>) {
+        self.parts.push((rank, of, text.into()));
     }
 
     /// What fits into `columns`, in the order of the line; separators at the start of the first part are left out.
     pub(in crate::ui) fn fit(&self, columns: u16) -> String {
-        let mut ranks: Vec<u8> = self.parts.iter().map(|(rank, _)| *rank).collect();
+        let mut ranks: Vec<(Rank, Rank)> = self.parts.iter().map(|(rank, of, _)| (*rank, *of)).collect();
         ranks.sort_unstable();
-        let mut taken: Vec<u8> = Vec::new();
+        let mut taken: Vec<Rank> = Vec::new();
         let mut line = String::new();
-        for rank in ranks {
+        for (rank, of) in ranks {
+            if rank != of && !taken.contains(&of) {
+                continue;
+            }
             taken.push(rank);
             let more: String =
-                self.parts.iter().filter(|(rank, _)| taken.contains(rank)).map(|(_, text)| text.as_str()).collect();
+                self.parts.iter().filter(|(rank, ..)| taken.contains(rank)).map(|(.., text)| text.as_str()).collect();
             let more = more.trim_start_matches([';', ':', ',', ' ']);
             if width(more) <= columns {
                 more.clone_into(&mut line);
@@ -115,38 +126,72 @@ impl Parts {
     }
 }
 
+/// Ranks of what clients see.
+pub(super) const WHOSE: Rank = 0;
+const P50: Rank = 1;
+const P99: Rank = 2;
+const SPLIT: Rank = 3;
+const ITL: Rank = 4;
+const UNUSUAL_ITL: Rank = 5;
+const UNUSUAL_TTFT: Rank = 6;
+const RUNNING: Rank = 7;
+const WAITING: Rank = 8;
+const TOKENS: Rank = 9;
+const USUAL_ITL: Rank = 10;
+
 /// What clients see: "TTFT P50 19 s, P99 27 s: 13.5 of 15.8 s are queueing; ITL 42 ms (usual 4.8 ms)".
 pub(in crate::ui) fn clients(parts: &mut Parts, client: &ClientView, well: bool) {
     ttft(parts, client, well);
     if let Some(split) = client.split.filter(|_| !well) {
-        parts.add(3, format!(": {}", most_of(split)));
+        parts.add(SPLIT, format!(": {}", most_of(split)));
     }
     if let Some(itl) = client.itl_mean.value() {
-        parts.add(4, format!("; ITL {}", Secs(itl)));
+        parts.add(ITL, format!("; ITL {}", Secs(itl)));
         if let Some(usual) = client.itl_usual.value() {
-            parts.add(6, format!(" (usual {})", Secs(usual)));
+            let rank = if differs(itl, usual) { UNUSUAL_ITL } else { USUAL_ITL };
+            parts.add_to(ITL, rank, format!(" (usual {})", Secs(usual)));
         }
     }
     if let Some(running) = client.running.value() {
         let of = client.running_cap.value().map(|cap| format!(" of {}", Num(cap))).unwrap_or_default();
-        parts.add(5, format!("; {}{of} run", Num(running)));
+        parts.add(RUNNING, format!("; {}{of} run", Num(running)));
         if let Some(waiting) = client.waiting.value().filter(|waiting| *waiting > 0.0) {
-            parts.add(7, format!("; {} wait", Num(waiting)));
+            parts.add(WAITING, format!("; {} wait", Num(waiting)));
         }
+    }
+    if let (Some(now), Some(usual)) =
+        (client.generated_per_s.value(), unusual(client.generated_per_s, client.generated_usual))
+    {
+        parts.add(TOKENS, format!("; {} tokens/s (usual {})", Num(now), Num(usual)));
     }
 }
 
-/// A P99 is called one only where there are enough requests; otherwise their number stands beside the median.
+/// Whether a figure is further from the usual one than such figures are from each other on a quiet server: by a quarter.
+fn differs(now: f64, usual: f64) -> bool {
+    (now - usual).abs() > usual / 4.0
+}
+
+/// This server's usual value, where the one of now differs from it.
+pub(in crate::ui) fn unusual(now: Reading, usual: Reading) -> Option<f64> {
+    let usual = usual.value()?;
+    differs(now.value()?, usual).then_some(usual)
+}
+
+/// A P99 is called one only where there are enough requests; otherwise their number stands beside the median. A usual
+/// TTFT is a mean, so it stands beside the mean of now.
 fn ttft(parts: &mut Parts, client: &ClientView, well: bool) {
     let enough = |q: Option<Quantile>| q.filter(|q| q.enough);
     match (client.ttft_p50, enough(client.ttft_p99)) {
-        (_, Some(p99)) if well => parts.add(1, format!("TTFT P99 {}", Secs(p99.value))),
+        (_, Some(p99)) if well => parts.add(P50, format!("TTFT P99 {}", Secs(p99.value))),
         (Some(p50), Some(p99)) => {
-            parts.add(1, format!("TTFT P50 {}", Secs(p50.value)));
-            parts.add(2, format!(", P99 {}", Secs(p99.value)));
+            parts.add(P50, format!("TTFT P50 {}", Secs(p50.value)));
+            parts.add_to(P50, P99, format!(", P99 {}", Secs(p99.value)));
         }
-        (Some(p50), None) => parts.add(1, format!("TTFT P50 {} (n {})", Secs(p50.value), p50.n)),
-        (None, _) => {}
+        (Some(p50), None) => parts.add(P50, format!("TTFT P50 {} (n {})", Secs(p50.value), p50.n)),
+        (None, _) => return,
+    }
+    if let (Some(mean), Some(usual)) = (client.ttft_mean.value(), unusual(client.ttft_mean, client.ttft_usual)) {
+        parts.add_to(P50, UNUSUAL_TTFT, format!(", mean {} (usual {})", Secs(mean), Secs(usual)));
     }
 }
 
@@ -154,10 +199,11 @@ fn ttft(parts: &mut Parts, client: &ClientView, well: bool) {
 fn most_of(split: LatencySplit) -> String {
     let parts = [(split.queue, "queueing"), (split.prefill, "prefill"), (split.decode, "decode")];
     let (most, name) = parts.into_iter().fold((0.0, "decode"), |most, part| if part.0 > most.0 { part } else { most });
-    match split.total() {
-        total if total < 0.9995 => format!("{:.0} of {:.0} ms are {name}", most * 1e3, total * 1e3),
-        total => format!("{most:.1} of {total:.1} s are {name}"),
-    }
+    let (part, all, unit) = match split.total() {
+        total if total < 0.9995 => (format!("{:.0}", most * 1e3), format!("{:.0}", total * 1e3), "ms"),
+        total => (format!("{most:.1}"), format!("{total:.1}"), "s"),
+    };
+    if part == all { format!("all {all} {unit} are {name}") } else { format!("{part} of {all} {unit} are {name}") }
 }
 
 /// One figure for a screen with room for no more: "TTFT P99 27 s".
@@ -179,7 +225,9 @@ pub(in crate::ui) fn fix(fix: &Fix, theme: Theme) -> Vec<String> {
             now => format!("{flag} {now} {} {value}", arrow(theme)),
         };
         forms.extend(fix.gain.as_ref().map(|gain| format!("{change}: {gain}")));
+        let short = format!("{flag} {value}");
         forms.push(change);
+        forms.push(short);
     }
     forms.push(fix.text.full.clone());
     forms.push(fix.text.short.clone());
