@@ -153,6 +153,8 @@ fn schedstat(text: &str) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -218,16 +220,13 @@ mod tests {
 
     #[test]
     fn all_are_looked_at_seldom_but_at_once_when_others_become_busy() {
+        // A process that does nothing: all that is said to be used is used by threads that are not read.
+        let mut resting = Command::new("sleep").arg("600").spawn().unwrap();
         let mut threads = Threads::default();
-        let key = (std::process::id(), 1);
+        let key = (resting.id(), 1);
         let mut looks = |unseen_ms: &[f64]| {
             for &ms in unseen_ms {
-                // What is read is taken away again, so that `ms` is what others used.
-                let read: f64 = threads.watched.get(&key).map_or(0.0, |watched| {
-                    let of = |(tid, name)| sample(key.0, tid, &name, threads.waits)?.cpu_ms.value();
-                    watched.chosen.clone().into_iter().filter_map(of).sum()
-                });
-                threads.of(key.0, key.1, read + ms);
+                threads.of(key.0, key.1, ms);
             }
             threads.watched[&key].looks
         };
@@ -237,6 +236,8 @@ mod tests {
         assert_eq!(looks(&[950.0]), 3, "600 ms where 50 are usual");
         assert_eq!(looks(&[1000.0; 9]), 3);
         assert_eq!(looks(&[1000.0; 1]), 4, "due");
+        resting.kill().unwrap();
+        resting.wait().unwrap();
     }
 
     #[test]
