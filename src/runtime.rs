@@ -180,8 +180,8 @@ impl<B: Backend> Program<B> {
     fn due(&self) -> bool {
         let Some(shown) = self.shown else { return true };
         let now = self.inputs.clock.now();
-        let moving = self.app.timeline.moving();
-        let played = moving && self.app.timeline.plays();
+        let moving = self.app.playhead.moving();
+        let played = moving && self.app.playhead.plays();
         let new_data = moving && self.session.store.version() != shown.version;
         // Ages are shown to the second at least.
         let probed = self.probes.as_ref().map(Probes::version) != self.probed;

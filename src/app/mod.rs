@@ -5,12 +5,12 @@
 
 mod action;
 mod key;
-mod timeline;
+mod playhead;
 pub mod view;
 
 pub use action::{ACTIONS, Action, ActionSpec};
 pub use key::Key;
-pub use timeline::{Origin, Timeline};
+pub use playhead::{Origin, Playhead};
 pub use view::View;
 
 use crate::derive::latency::summary::exposed;
@@ -138,7 +138,7 @@ pub struct App {
     /// What part of the data every pane shows.
     pub view: View,
     /// How the time axis moves.
-    pub timeline: Timeline,
+    pub playhead: Playhead,
     /// Place of the pane in focus.
     pub focus: usize,
     /// Whether the pane in focus has the screen for itself.
@@ -188,7 +188,7 @@ impl App {
     pub const fn new(origin: Origin, now: Time, panes: usize) -> Self {
         Self {
             view: View::new(now),
-            timeline: Timeline::new(origin, now),
+            playhead: Playhead::new(origin, now),
             focus: 0,
             zoomed: false,
             help: None,
@@ -224,7 +224,7 @@ impl App {
 
     /// Whether neither GPU nor engine was found (yet): then the demo is one key away.
     pub const fn nothing_here(&self) -> bool {
-        matches!(self.timeline.origin(), Origin::Live) && self.seen.gpus == 0 && self.seen.engines == 0
+        matches!(self.playhead.origin(), Origin::Live) && self.seen.gpus == 0 && self.seen.engines == 0
     }
 
     /// Takes in what happened.
@@ -268,8 +268,8 @@ impl App {
                 None
             }
         };
-        self.view.end = self.timeline.end();
-        self.view.live = self.timeline.moving();
+        self.view.end = self.playhead.end();
+        self.view.live = self.playhead.moving();
         effect
     }
 
@@ -291,7 +291,7 @@ impl App {
     }
 
     fn tick(&mut self, now: Time, seen: Seen) {
-        self.timeline.tick(now, seen.extent, seen.complete, self.view.span_ms);
+        self.playhead.tick(now, seen.extent, seen.complete, self.view.span_ms);
         self.seen = seen;
         for (bits, chosen) in [(seen.gpus, &mut self.view.gpu), (seen.engines, &mut self.view.engine)] {
             // What was chosen before anything was seen may not exist.
@@ -358,11 +358,11 @@ impl App {
             Action::Right => self.horizontal(false),
             Action::Shorter => self.span(true),
             Action::Longer => self.span(false),
-            Action::Pause => self.timeline.pause(self.view.span_ms),
-            Action::Start => self.timeline.home(self.view.span_ms),
-            Action::Edge => self.timeline.to_edge(),
-            Action::Slower => self.timeline.change_speed(-1),
-            Action::Faster => self.timeline.change_speed(1),
+            Action::Pause => self.playhead.pause(self.view.span_ms),
+            Action::Start => self.playhead.home(self.view.span_ms),
+            Action::Edge => self.playhead.to_edge(),
+            Action::Slower => self.playhead.change_speed(-1),
+            Action::Faster => self.playhead.change_speed(1),
         }
         None
     }
@@ -434,7 +434,7 @@ impl App {
             *column = if left { column.saturating_sub(1) } else { (*column + 1).min(self.cursor_range.0 - 1) };
         } else {
             let step = i64::try_from(self.view.span_ms / 10).unwrap_or(i64::MAX);
-            self.timeline.seek(if left { -step } else { step });
+            self.playhead.seek(if left { -step } else { step });
         }
     }
 }

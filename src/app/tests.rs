@@ -286,7 +286,7 @@ proptest! {
             app.update(event);
             prop_assert!(app.focus < panes.max(1) && app.view.probe < listed().count());
             prop_assert!(View::SPANS.contains(&app.view.span_ms));
-            prop_assert_eq!(app.view.end, app.timeline.end());
+            prop_assert_eq!(app.view.end, app.playhead.end());
             prop_assert!(app.view.cursor.is_none_or(|(c, r)| c < app.cursor_range.0 && r < app.cursor_range.1));
         }
         prop_assert_eq!(app.update(Event::Key(Key::Char('q'))), Some(Effect::Quit(Exit::Asked)));

@@ -19,7 +19,7 @@ use super::protocol::{Better, Check, Figure, Outcome, Sample};
 use super::reference;
 use super::spec::{Params, ProbeSpec, Target};
 use super::sweep;
-use timeline::Timeline;
+use timeline::Steps;
 
 /// What `schema` says.
 pub const SCHEMA: &str = "warptop.probe/1";
@@ -158,7 +158,7 @@ pub struct GpuEnvironment {
     pub throttled_ms: BTreeMap<String, Option<f64>>,
     /// The run step by step.
     #[serde(default)]
-    pub timeline: Timeline,
+    pub timeline: Steps,
 }
 
 /// A quantity during a run, as warptop read it.

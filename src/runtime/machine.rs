@@ -10,7 +10,7 @@ use crate::model::text::clean;
 use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
 use crate::probe::guard::{self, Gpu, Host, Machine, OnGpu};
 use crate::probe::life::Refusal;
-use crate::probe::report::timeline::Timeline;
+use crate::probe::report::timeline::Steps;
 use crate::probe::report::{Environment, GpuEnvironment, Range};
 use crate::probe::{Aim, Cost, GpuName, Needs, Target};
 use crate::store::{Data, Window};
@@ -185,7 +185,7 @@ fn gpu_environment(data: &Data, index: u8, (from, to): (Time, Time)) -> GpuEnvir
 }
 
 /// The run second by second, in longer steps when it was long.
-fn timeline(data: &Data, index: u8, window: Window) -> Timeline {
+fn timeline(data: &Data, index: u8, window: Window) -> Steps {
     let step_ms = window.ms().div_ceil(MOST_STEPS).max(1_000);
     let steps = || {
         let starts = (window.start.0..window.end.0).step_by(usize::try_from(step_ms).unwrap_or(usize::MAX));
@@ -206,7 +206,7 @@ fn timeline(data: &Data, index: u8, window: Window) -> Timeline {
     }
     // Most machines never see most of the reasons.
     throttled_ms.retain(|_, held: &mut Vec<Option<f64>>| held.iter().any(Option::is_some));
-    Timeline {
+    Steps {
         step_s: step_ms as f64 / 1000.0,
         sm_clock_mhz: mean(Metric::SmClock),
         temp_c: mean(Metric::Temp),
@@ -310,7 +310,7 @@ mod tests {
         let held = gpu.throttled_ms["sw_power_cap"].unwrap();
         assert!((held - 1_500.0).abs() < 1.0, "{held}");
         assert_eq!((gpu.throttled_ms["sync_boost"], gpu.power_limit_w), (None, None));
-        let Timeline { step_s, sm_clock_mhz, temp_c, throttled_ms, .. } = gpu.timeline;
+        let Steps { step_s, sm_clock_mhz, temp_c, throttled_ms, .. } = gpu.timeline;
         assert_eq!((step_s, sm_clock_mhz, temp_c), (1.0, vec![Some(1500.0), Some(1400.0)], vec![None, None]));
         assert_eq!(throttled_ms["sw_power_cap"], [Some(500.0), Some(1_000.0)]);
         assert!(!throttled_ms.contains_key("sync_boost"));

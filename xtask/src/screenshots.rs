@@ -194,8 +194,8 @@ fn app(data: &Data, at_s: u64) -> App {
     let tick = Event::Tick(Time(0), Seen::of(data, true));
     let mut app = App::new(Origin::Recording, Time(0), PANES.len());
     app.update(tick);
-    app.timeline.seek(i64::MIN);
-    app.timeline.seek(i64::try_from(at_s * 1000).unwrap_or(i64::MAX));
+    app.playhead.seek(i64::MIN);
+    app.playhead.seek(i64::try_from(at_s * 1000).unwrap_or(i64::MAX));
     app.update(tick);
     app
 }

@@ -27,7 +27,7 @@ const ROWS: usize = 16;
 
 /// Readings of a run in steps of equal length; each is the mean of its step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Timeline {
+pub struct Steps {
     /// Length of a step, s.
     pub step_s: f64,
     /// SM clock, MHz.
@@ -40,7 +40,7 @@ pub struct Timeline {
     pub throttled_ms: BTreeMap<String, Vec<Option<f64>>>,
 }
 
-impl Timeline {
+impl Steps {
     /// The steps that lie between two times, by their number.
     fn steps(&self, from_s: f64, to_s: f64) -> std::ops::Range<usize> {
         if self.step_s > 0.0 {
@@ -155,7 +155,7 @@ pub(super) fn explain(moments: &BTreeMap<String, f64>, gpus: &[GpuEnvironment]) 
 }
 
 /// What held the clocks down from this moment on, in words.
-fn why(timeline: &Timeline, at: f64) -> String {
+fn why(timeline: &Steps, at: f64) -> String {
     match timeline.grew(at) {
         Some((reason, grown, held)) if grown > 0.0 => format!(
             "{} held the clocks down from the onset on, {held:.0} ms of the {AROUND_S:.0} s after it",
@@ -174,7 +174,7 @@ mod tests {
     fn gpu() -> GpuEnvironment {
         let mut gpu = GpuEnvironment::default();
         gpu.temp_c.before = Some(30.0);
-        gpu.timeline = Timeline {
+        gpu.timeline = Steps {
             step_s: 1.0,
             temp_c: [30, 30, 30, 30, 45, 55, 60, 63, 65, 66, 60, 50, 40, 33, 31].map(|c| Some(f64::from(c))).to_vec(),
             sm_clock_mhz: vec![Some(1_980.0); 15],
@@ -235,6 +235,6 @@ mod tests {
         assert!(table.contains("| 5 | 1980 | 55 | – | 900 | 0 |") && !table.contains("sync boost"), "{table}");
         gpu.timeline.temp_c = vec![Some(30.0); 600];
         assert!(gpu.timeline.table(0).lines().count() < ROWS + 5);
-        assert_eq!(Timeline::default().table(0), "");
+        assert_eq!(Steps::default().table(0), "");
     }
 }

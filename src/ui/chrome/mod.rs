@@ -145,7 +145,7 @@ impl Chrome {
     }
 
     fn state(&mut self, data: &Data, app: &App) {
-        let (time, line) = (&app.timeline, &mut self.state);
+        let (time, line) = (&app.playhead, &mut self.state);
         line.clear();
         let behind = time.edge().since(time.end());
         match time.origin() {
@@ -247,8 +247,8 @@ impl Chrome {
     fn cost(&mut self, data: &Data, app: &App, cost: Cost) {
         let line = &mut self.cost;
         line.clear();
-        if app.timeline.origin() == Origin::Live {
-            let at = app.timeline.edge();
+        if app.playhead.origin() == Origin::Live {
+            let at = app.playhead.edge();
             let latest = |metric| data.latest(Subject::App, metric, at).reading;
             line.add("warptop", Role::Dim, 1, format_args!("{}", FinePercent(latest(Metric::AppCpu))));
             line.add("", Role::Dim, 2, format_args!("{}", Bytes(latest(Metric::AppRss))));

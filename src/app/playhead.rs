@@ -23,7 +23,7 @@ const NORMAL: usize = 2;
 
 /// The right edge of the time axis and how it moves.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Timeline {
+pub struct Playhead {
     origin: Origin,
     /// Right edge of every plot.
     end: Time,
@@ -39,7 +39,7 @@ pub struct Timeline {
     starting: bool,
 }
 
-impl Timeline {
+impl Playhead {
     /// Starts at `now`, moving.
     pub const fn new(origin: Origin, now: Time) -> Self {
         Self { origin, end: now, moving: true, speed: NORMAL, now, extent: None, arrived: now, starting: true }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn live_follows_now_until_scrolled_back() {
-        let mut t = Timeline::new(Origin::Live, Time(100_000));
+        let mut t = Playhead::new(Origin::Live, Time(100_000));
         t.tick(Time(100_250), Some((Time(90_000), Time(100_200))), false, SPAN);
         assert_eq!(t.end(), Time(100_250));
         t.seek(-6000);
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_recording_plays_at_its_speed_and_stops_at_its_end() {
         let data = Some((Time(1_000_000), Time(1_200_000)));
-        let mut t = Timeline::new(Origin::Recording, Time(5));
+        let mut t = Playhead::new(Origin::Recording, Time(5));
         t.tick(Time(5), Some((Time(1_000_000), Time(1_010_000))), false, SPAN);
         assert_eq!(t.end(), Time(1_010_000), "still being read");
         t.tick(Time(5), data, true, SPAN);
@@ -210,13 +210,13 @@ mod tests {
     #[test]
     fn home_is_the_start_of_a_recording_and_a_screenful_of_live_data() {
         let data = Some((Time(1_000_000), Time(1_200_000)));
-        let mut t = Timeline::new(Origin::Recording, Time(5));
+        let mut t = Playhead::new(Origin::Recording, Time(5));
         t.tick(Time(5), data, true, SPAN);
         t.home(SPAN);
         assert_eq!((t.end(), t.moving()), (Time(1_000_000), true));
         t.tick(Time(1005), data, true, SPAN);
         assert_eq!(t.end(), Time(1_001_000), "plays on from there");
-        let mut t = Timeline::new(Origin::Live, Time(1_200_000));
+        let mut t = Playhead::new(Origin::Live, Time(1_200_000));
         t.tick(Time(1_200_000), data, false, SPAN);
         t.home(SPAN);
         assert_eq!((t.end(), t.moving()), (Time(1_060_000), false));
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn the_demo_starts_over() {
         let data = Some((Time(1_000_000), Time(1_100_000)));
-        let mut t = Timeline::new(Origin::Demo, Time(0));
+        let mut t = Playhead::new(Origin::Demo, Time(0));
         for now in [0, 50_000, 50_250] {
             t.tick(Time(now), data, false, SPAN);
         }
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_stream_that_stalls_grows_old_and_ends_as_a_recording() {
         let data = Some((Time(7_000_000), Time(7_001_000)));
-        let mut t = Timeline::new(Origin::Stream, Time(10));
+        let mut t = Playhead::new(Origin::Stream, Time(10));
         t.tick(Time(1000), data, false, SPAN);
         assert_eq!(t.end(), Time(7_001_000));
         t.tick(Time(6000), data, false, SPAN);
