@@ -75,7 +75,7 @@ fn host_cpu(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
         )
     } else {
         (
-            if confined { "it may not use all CPUs" } else { "CPUs are free that it does not get" },
+            if confined { "they may not use all CPUs" } else { "CPUs are free that they do not get" },
             Fix::todo(
                 "Give the server more CPUs (taskset -cp, cpuset of its container), or keep others off its CPUs",
                 "give the server more CPUs",
