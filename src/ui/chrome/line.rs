@@ -75,6 +75,26 @@ impl Line {
         self.shown().iter().map(Segment::width).fold(0_u16, u16::saturating_add).saturating_sub(GAP)
     }
 
+    /// Columns that what never gives way takes.
+    pub(super) fn least(&self) -> u16 {
+        let kept = self.shown().iter().filter(|s| s.rank == 0);
+        kept.map(Segment::width).fold(0_u16, u16::saturating_add).saturating_sub(GAP)
+    }
+
+    /// Columns that the texts take without their labels.
+    pub(super) fn bare_width(&self) -> u16 {
+        let texts = self.shown().iter().map(|s| width(&s.text).saturating_add(GAP));
+        texts.fold(0_u16, u16::saturating_add).saturating_sub(GAP)
+    }
+
+    /// Draws the texts without their labels.
+    pub(super) fn draw_bare(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
+        let mut x = 0;
+        for segment in self.shown() {
+            x = put(buf, area, (x, 0), theme.style(segment.role), format_args!("{}", segment.text)) + GAP;
+        }
+    }
+
     /// Draws all segments over as many rows as they need and there are.
     pub(super) fn flow(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
         let (mut x, mut y) = (0, 0);
@@ -147,5 +167,17 @@ mod tests {
         let rows: Vec<String> =
             buf.content.chunks(8).map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect()).collect();
         assert_eq!(rows, ["first   ", "a second", "third   "]);
+    }
+
+    #[test]
+    fn labels_give_way_where_texts_alone_have_room() {
+        let mut line = Line::default();
+        line.add("replay", Role::Text, 0, format_args!("ended 0:18"));
+        line.add("", Role::Text, 1, format_args!("last"));
+        assert_eq!((line.least(), line.width(), line.bare_width()), (17, 23, 16));
+        let area = Rect::new(0, 0, line.bare_width(), 1);
+        let mut buf = Buffer::empty(area);
+        line.draw_bare(&mut buf, area, Theme::FULL);
+        assert_eq!(buf.content.iter().map(ratatui::buffer::Cell::symbol).collect::<String>(), "ended 0:18  last");
     }
 }

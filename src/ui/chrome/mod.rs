@@ -322,11 +322,14 @@ impl Chrome {
         if area.is_empty() {
             return;
         }
-        let state = self.state.width().min(area.width);
+        // Beside the counts of the engine the state keeps its figures, and its name where that has room.
+        let named = self.header.least().saturating_add(GAP).saturating_add(self.state.width()) <= area.width;
+        let state = if named { self.state.width() } else { self.state.bare_width() }.min(area.width);
         let left = Rect { width: area.width - state, ..area };
         // One column before the state stays free.
         self.header.draw(buf, Rect { width: left.width.saturating_sub(GAP), ..left }, theme);
-        self.state.draw(buf, Rect { x: left.right(), width: state, ..area }, theme);
+        let right = Rect { x: left.right(), width: state, ..area };
+        if named { self.state.draw(buf, right, theme) } else { self.state.draw_bare(buf, right, theme) }
     }
 
     /// Draws the machine's own figures.
