@@ -29,24 +29,30 @@ pub(in crate::ui) fn lines(
     let told = |span: &&Span| is_told(span) && span.from <= diagnosis.at && span.to >= oldest;
     let mut spans: Vec<&Span> = timeline.spans().iter().filter(told).collect();
     spans.sort_by_key(|span| std::cmp::Reverse((span.from, span.to)));
-    spans.iter().take(most).map(|span| (words::role(span.severity), line(data, span, diagnosis, theme, room))).collect()
+    spans.truncate(most);
+    let forms: Vec<_> = spans.iter().map(|span| forms(data, span, diagnosis, theme)).collect();
+    // All in the same form, so that their columns stand below each other.
+    let fitting = |forms: &[String; 4]| forms.iter().position(|form| width(form) <= room).unwrap_or(forms.len() - 1);
+    let form = forms.iter().map(fitting).max().unwrap_or(0);
+    let roles = spans.iter().map(|span| words::role(span.severity));
+    roles.zip(forms).map(|(role, forms)| (role, forms[form].clone())).collect()
 }
 
-/// "14:03:12–14:05:40  2 min  ● GPU 0: power cap takes 17 % of the clock", in fewer words where there is less room.
-fn line(data: &Data, span: &Span, diagnosis: &Diagnosis, theme: Theme, room: u16) -> String {
+/// "14:03:12–14:05:40  2 min  ● GPU 0: power cap takes 17 % of the clock", and in fewer words where there is less room.
+fn forms(data: &Data, span: &Span, diagnosis: &Diagnosis, theme: Theme) -> [String; 4] {
     let (from, mark, label) = (TimeOfDay(span.from), words::mark(theme, span.severity), span.cause.label());
-    let held = units::Span(span.to.since(span.from).max(1_000));
-    let until = if span.to >= diagnosis.at { "now     ".to_owned() } else { TimeOfDay(span.to).to_string() };
+    let held = units::Span(span.to.since(span.from).max(1_000)).to_string();
+    let holds = span.to >= diagnosis.at;
+    let until = if holds { "now     ".to_owned() } else { TimeOfDay(span.to).to_string() };
+    let brief = if holds { "now" } else { &held };
     let said = if span.headline.is_empty() { label } else { &span.headline };
     let whose = words::whose(data, span.subject, said, diagnosis).map(|whose| format!("{whose}: ")).unwrap_or_default();
-    let forms = [
+    [
         format!("{from}–{until} {held:>6}  {mark} {whose}{said}"),
-        format!("{from} {held:>6}  {mark} {whose}{said}"),
-        format!("{from} {held:>6}  {mark} {whose}{label}"),
+        format!("{from} {brief:>6}  {mark} {whose}{said}"),
+        format!("{from} {brief:>6}  {mark} {whose}{label}"),
         format!("{from} {mark} {label}"),
-    ];
-    let [.., shortest] = &forms;
-    forms.iter().find(|form| width(form) <= room).unwrap_or(shortest).clone()
+    ]
 }
 
 /// Since when events are known, for the heading.
