@@ -19,7 +19,7 @@ use crate::store::Data;
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::{columns, put, put_right};
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{BytesPerSecond, Percent, Seconds, Watts, Whole};
+use crate::ui::units::{BytesPerSecond, Percent, Seconds, Span, Watts, Whole};
 use crate::ui::widgets::meter;
 
 use super::notice;
@@ -253,7 +253,7 @@ impl Pane for GpuStrip {
         let widths = widths(area.width, self.time_based, nvlink);
         let header = u16::from(area.height > 1);
         if header > 0 {
-            draw_header(area, buf, *theme, widths);
+            draw_header(area, buf, *theme, widths, Span(context.view.span_ms));
         }
         for (y, row) in (header..area.height).zip(&self.rows[self.shown(area)]) {
             let line = Rect { y: area.y.saturating_add(y), height: 1, ..area };
@@ -369,7 +369,7 @@ impl Display for Silence<'_> {
     }
 }
 
-fn draw_header(area: Rect, buf: &mut Buffer, theme: Theme, widths: Widths) {
+fn draw_header(area: Rect, buf: &mut Buffer, theme: Theme, widths: Widths, shown: Span) {
     let dim = theme.style(Role::Dim);
     put(buf, area, (0, 0), dim, format_args!("GPU"));
     let mut end = INDEX;
@@ -388,10 +388,11 @@ fn draw_header(area: Rect, buf: &mut Buffer, theme: Theme, widths: Widths) {
             Column::Power => "power",
             Column::Pcie => "PCIe GB/s",
             Column::Nvlink => "NVLink GB/s",
-            Column::Throttled if width < THROTTLED_WORD => "held",
-            Column::Throttled => "throttled",
+            Column::Throttled => "held",
         };
-        if width > 0 {
+        if column == Column::Throttled && width >= THROTTLED_WORD {
+            put_right(buf, area, (end, 0), dim, format_args!("held in {shown}"));
+        } else if width > 0 {
             put_right(buf, area, (end, 0), dim, format_args!("{name}"));
         }
     }

@@ -23,6 +23,7 @@ use crate::ui::text::{put, put_whole};
 use crate::ui::theme::{Role, Theme};
 use crate::ui::units::{Seconds, Span};
 
+use crate::ui::verdict::words::unusual;
 use crate::ui::widgets::scale::nice_up;
 use crate::ui::widgets::{Axes, Heatmap, TimeEnd, pixel_rows, swatch, time_axis};
 
@@ -63,6 +64,8 @@ struct Latency {
     definition: &'static str,
     /// Mean gap between tokens now, and this server's usual one at such a load, s.
     gap: Option<[Reading; 2]>,
+    /// Mean TTFT now and the usual one, s, where they differ.
+    ttft: Option<[f64; 2]>,
     /// The flag for finer buckets, where the quantile of the title lies outside the edges.
     finer: Option<&'static str>,
     /// What is missing where there is no histogram.
@@ -149,8 +152,10 @@ impl Pane for Latency {
         if area.height >= WITH_TABLE {
             self.table.prepare(data, view, &mut self.scratch);
         }
-        let client = context.timeline.diagnosis().client(view.engine).filter(|_| view.latency != Metric::Itl);
-        self.gap = client.map(|client| [client.itl_mean, client.itl_usual]);
+        let client = context.timeline.diagnosis().client(view.engine);
+        self.gap = client.filter(|_| view.latency != Metric::Itl).map(|client| [client.itl_mean, client.itl_usual]);
+        self.ttft =
+            client.and_then(|client| Some([client.ttft_mean.value()?, unusual(client.ttft_mean, client.ttft_usual)?]));
         notice::engine(data, view, &mut self.notice);
         self.explain(data, view);
         self.word_title(view.latency, view.span_ms, view.end);
@@ -209,16 +214,27 @@ impl Pane for Latency {
 }
 
 impl Latency {
-    /// "ITL 12.1 ms, usual 4.80 ms" beside whatever is on the map; returns the column after it.
+    /// "ITL 12.1 ms, usual 4.80 ms  TTFT mean 210 ms, usual 52.0 ms" beside whatever is on the map; returns the column
+    /// after it.
     fn draw_gap(&self, buf: &mut Buffer, area: Rect, theme: Theme) -> u16 {
-        let Some([now, usual]) = self.gap.filter(|[now, _]| now.value().is_some()) else { return 0 };
         let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
         let mut row = Row::new(buf, area);
-        row.part(&[(dim, format_args!("ITL ")), (text, format_args!("{}", Seconds(now)))]);
-        if usual.value().is_some() {
-            row.part(&[(dim, format_args!(", usual {}", Seconds(usual)))]);
+        if let Some([now, usual]) = self.gap.filter(|[now, _]| now.value().is_some()) {
+            row.part(&[(dim, format_args!("ITL ")), (text, format_args!("{}", Seconds(now)))]);
+            if usual.value().is_some() {
+                row.part(&[(dim, format_args!(", usual {}", Seconds(usual)))]);
+            }
+            row.gap(2);
         }
-        row.gap(2).x()
+        if let Some([now, usual]) = self.ttft.map(|both| both.map(|s| Seconds(Reading::new(s)))) {
+            let words = [
+                (dim, format_args!("TTFT mean ")),
+                (text, format_args!("{now}")),
+                (dim, format_args!(", usual {usual}")),
+            ];
+            row.part(&words).gap(2);
+        }
+        row.x()
     }
 
     /// Says what the metric means with this engine, what would give finer buckets, and what is left where it has no

@@ -23,6 +23,7 @@ use crate::ui::shade::Of;
 use crate::ui::text::put;
 use crate::ui::theme::{Role, Theme};
 use crate::ui::units::{FinePercent, Number, Percent, Whole};
+use crate::ui::verdict::words::unusual;
 use crate::ui::widgets::{Area, Axes, Line, Plot, Scale, TimeEnd, spark, time_axis, value_axis_left};
 
 use super::kv::Times;
@@ -94,6 +95,8 @@ struct Now {
     energy: Result<Energy, NoEnergy>,
     lora: Option<Lora>,
     kv: Kv,
+    /// This server's usual rate of generated tokens at such a load, where that of now differs, tokens/s.
+    generated_usual: Option<f64>,
     /// Mean lengths of prompts and answers that finished, tokens.
     lengths: [Reading; 2],
 }
@@ -155,6 +158,7 @@ impl Pane for QueueKv {
             energy: energy(data, view.engine, Window::last(view.end, ENERGY_MS)),
             lora: lora(data, view.engine, view.end),
             kv: kv(data, view.engine, window, &mut self.buffers),
+            generated_usual: client.and_then(|client| unusual(client.generated_per_s, client.generated_usual)),
             lengths: client.map_or([Reading::Missing(Why::NotYet); 2], |client| [client.prompt_len, client.answer_len]),
         };
         notice::engine(data, view, &mut self.notice);

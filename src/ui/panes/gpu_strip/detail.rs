@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::app::View;
-use crate::model::{Metric, Reading, Subject};
+use crate::model::{FactKey, Metric, Reading, Subject};
 use crate::store::Data;
 use crate::ui::panes::row::Row;
 use crate::ui::text::put;
@@ -36,6 +36,8 @@ pub(super) struct Detail {
     remapped: Reading,
     pending: Reading,
     energy: Reading,
+    /// Instances that it is split into; empty where it is whole.
+    instances: String,
 }
 
 impl Detail {
@@ -59,10 +61,11 @@ impl Detail {
             remapped: latest(Metric::RemappedRows),
             pending: latest(Metric::RemapPending),
             energy: data.mean(gpu, Metric::Energy, view.window()),
+            instances: data.fact(gpu, FactKey::Instances, view.end).unwrap_or_default().to_owned(),
         }
     }
 
-    /// Draws [`ROWS`] rows, fewer where there are fewer; what does not fit into a row is left out.
+    /// Draws [`ROWS`] rows and one more of a GPU in MIG mode, fewer where there are fewer; what does not fit into a row is left out.
     pub(super) fn draw(&self, area: Rect, buf: &mut Buffer, theme: Theme) {
         let [kernel, access] = [self.any_kernel, self.any_access].map(Percent);
         let mut lines = Lines { buf, area, theme, y: 0 };
@@ -111,6 +114,10 @@ impl Detail {
                 ("shutdown at", format_args!("{}", Celsius(self.shutdown))),
             ],
         );
+        if !self.instances.is_empty() {
+            let instances = format_args!("{}", self.instances);
+            lines.line("MIG", &[("instances", instances), ("activity is theirs,", format_args!("weighted by slices"))]);
+        }
     }
 }
 
@@ -150,5 +157,32 @@ impl<T: Display> Display for Of<T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)?;
         self.1.as_ref().map_or(Ok(()), |most| write!(f, " of {most}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Batch, SourceId, Time};
+    use crate::store::{Retention, Store};
+
+    /// The row of a GPU whose instances are these.
+    fn last_row(instances: &str) -> String {
+        let store = Store::new(Retention::HOUR);
+        let mut batch = Batch::new(SourceId::Nvml, Time(1_000), 2_000);
+        batch.push(Subject::Gpu(0), Metric::Temp, 40.0);
+        batch.fact(Subject::Gpu(0), FactKey::Instances, instances);
+        store.push(&batch);
+        let area = Rect::new(0, 0, 80, ROWS + 1);
+        let mut buf = Buffer::empty(area);
+        Detail::read(&store.read(), &View::new(Time(1_500)), 0).draw(area, &mut buf, Theme::FULL);
+        (0..area.width).map(|x| buf[(x, ROWS)].symbol()).collect::<String>().trim().to_owned()
+    }
+
+    #[test]
+    fn a_split_gpu_names_its_instances() {
+        let row = last_row("3g.40gb, 2g.20gb");
+        assert_eq!(row, "MIG      instances 3g.40gb, 2g.20gb  activity is theirs, weighted by slices");
+        assert_eq!(last_row(""), "");
     }
 }

@@ -40,7 +40,11 @@ fn throughput(flow: &mut Flow<'_>, theme: Theme, now: &Now, kind: &str) {
         flow.part(&[(dim, format_args!("tok/s: {lack}"))]);
         return;
     };
-    flow.part(&[(text, format_args!("{}", Number(now.generated))), (dim, format_args!(" generated tok/s"))]).gap(2);
+    flow.part(&[(text, format_args!("{}", Number(now.generated))), (dim, format_args!(" generated tok/s"))]);
+    if let Some(usual) = now.generated_usual {
+        flow.part(&[(dim, format_args!(" (usual {})", Number(Reading::new(usual))))]);
+    }
+    flow.gap(2);
     if now.queue.failed_per_s.value().is_some_and(|rate| rate > 0.0) {
         let rate = format_args!("{}", Number(now.queue.failed_per_s));
         flow.part(&[(theme.style(Role::Warn), rate), (dim, format_args!(" failed/s"))]).gap(2);
@@ -72,7 +76,7 @@ fn kv(flow: &mut Flow<'_>, theme: Theme, now: &Now, kind: &str) {
     lines::split(flow, theme, &now.kv);
 }
 
-/// "6.7 generated tok/J (0.15 J each)  33.6 tok/J with prompts, over 60 s  607 W on GPU 0".
+/// "6.7 generated tok/J (0.15 J each)  33.6 tok/J with prompts  over 60 s  607 W on GPU 0".
 fn energy(flow: &mut Flow<'_>, theme: Theme, energy: Result<Energy, NoEnergy>) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let energy = match energy {
@@ -93,7 +97,7 @@ fn energy(flow: &mut Flow<'_>, theme: Theme, energy: Result<Energy, NoEnergy>) {
         let value = format_args!("{}", Number(energy.all_per_joule));
         flow.gap(2).part(&[(dim, format_args!("{least}")), (text, value), (dim, format_args!(" tok/J with prompts"))]);
     }
-    flow.part(&[(dim, format_args!(", over {}", Span(energy.window.ms())))]);
+    flow.gap(2).part(&[(dim, format_args!("over {}", Span(energy.window.ms())))]);
     let watts = format_args!("{} on {}", Watts(Reading::new(energy.watts)), Gpus(&energy));
     flow.gap(2).fit(&[(dim, watts)]);
     if energy.is_shared() {

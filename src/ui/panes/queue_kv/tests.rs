@@ -122,10 +122,10 @@ fn every_figure_has_its_row() {
 #[test]
 fn tokens_per_joule_are_named_and_a_shared_gpu_makes_them_bounds() {
     let (_, rows) = drawn(&with_energy("7", &[7]), (100, 22), Theme::FULL);
-    holds(&rows, "8.15 generated tok/J (0.12 J each)  40.8 tok/J with prompts, over 30 s  500 W on GPU 0");
+    holds(&rows, "8.15 generated tok/J (0.12 J each)  40.8 tok/J with prompts  over 30 s  500 W on GPU 0");
     holds(&rows, "LoRA adapters at most 4 loaded  2 running (sql,chat)  0 waiting");
     let (_, rows) = drawn(&with_energy("7", &[7, 50]), (140, 22), Theme::FULL);
-    let shared = "at least 8.15 generated tok/J (at most 0.12 J each)  at least 40.8 tok/J with prompts, over 30 s  500 W on GPU 0";
+    let shared = "at least 8.15 generated tok/J (at most 0.12 J each)  at least 40.8 tok/J with prompts  over 30 s  500 W on GPU 0";
     holds(&rows, &format!("{shared}  shared with 1 other"));
     let (_, rows) = drawn(&with_energy("9", &[7]), (100, 22), Theme::FULL);
     assert!(rows.iter().any(|row| row == "tok/J: none of its processes holds memory on a GPU here"), "{rows:#?}");
@@ -222,4 +222,19 @@ fn an_engine_that_wants_a_key_and_one_number_that_is_lost_have_words_of_their_ow
     never.push(&batch);
     let (title, _) = drawn(&never, (100, 22), Theme::FULL);
     assert_eq!(title, "queue: present, needs a key (HTTP 401)", "it is not known what it exposes");
+}
+
+#[test]
+fn a_usual_rate_stands_beside_one_that_differs() {
+    let store = store(&[]);
+    let mut pane = QueueKv::default();
+    let view = View { span_ms: 15_000, ..View::new(Time(110_000)) };
+    let area = Rect::new(0, 0, 100, 22);
+    let context = Context { view: &view, theme: &Theme::FULL, timeline: &Timeline::default(), focused: false };
+    pane.prepare(&store.read(), &context, area);
+    pane.now = pane.now.map(|now| Now { generated_usual: Some(9_000.0), ..now });
+    let mut buf = Buffer::empty(area);
+    pane.draw(area, &mut buf, &context);
+    let text: String = buf.content.iter().map(ratatui::buffer::Cell::symbol).collect();
+    assert!(text.contains("4.08k generated tok/s (usual 9.00k)  16.3k prompt tok/s"), "{text}");
 }
