@@ -68,23 +68,51 @@ struct Cli {
     sources: Sources,
     #[command(flatten)]
     look: Look,
-    /// Objectives for latencies, e.g. ttft_p99=500ms,itl_p99=50ms; of ttft, itl, tpot, e2e and queue, at p50, p95 and p99
-    #[arg(long, global = true, value_name = "SLO", default_value = "", hide_default_value = true, value_parser = Slo::parse)]
-    slo: Slo,
+    #[command(flatten)]
+    objectives: Objectives,
     /// Fail on purpose: for the tests of what the terminal looks like afterwards.
     #[arg(long, hide = true, value_enum)]
     test_panic: Option<TestPanic>,
 }
 
+impl Cli {
+    /// The objectives given, before the command or after it.
+    fn objectives(&self) -> Slo {
+        let of_command = match &self.command {
+            Some(
+                Command::Demo { objectives } | Command::Replay { objectives, .. } | Command::Record { objectives, .. },
+            ) => Some(objectives),
+            Some(Command::Snapshot(args)) => Some(&args.objectives),
+            Some(Command::Check(args)) => Some(&args.objectives),
+            Some(Command::Probe(_) | Command::ProbeChild { .. }) | None => None,
+        };
+        let given = of_command.and_then(|objectives| objectives.slo.clone());
+        given.or_else(|| self.objectives.slo.clone()).unwrap_or_default()
+    }
+}
+
+/// What the user wants of latencies. Not an option of probes: the sweep has one of its own for goodput.
+#[derive(Clone, Debug, Default, Args)]
+struct Objectives {
+    /// Objectives for latencies, e.g. ttft_p99=500ms,itl_p99=50ms; of ttft, itl, tpot, e2e and queue, at p50, p95 and p99
+    #[arg(long, value_name = "SLO", value_parser = Slo::parse)]
+    slo: Option<Slo>,
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// The same screen on a recording of a real H200 that serves a model
-    Demo,
+    Demo {
+        #[command(flatten)]
+        objectives: Objectives,
+    },
     /// The same screen on a recording; pause, seek, speed
     Replay {
         /// A recording, or - for one that comes in through a pipe
         #[arg(value_name = "FILE|-")]
         file: PathBuf,
+        #[command(flatten)]
+        objectives: Objectives,
     },
     /// Record this machine without a screen
     Record {
@@ -96,6 +124,8 @@ enum Command {
         duration: Option<Duration>,
         #[command(flatten)]
         sources: Sources,
+        #[command(flatten)]
+        objectives: Objectives,
     },
     /// One reading, for scripts
     Snapshot(SnapshotArgs),
@@ -130,6 +160,8 @@ struct SnapshotArgs {
     window: Option<f64>,
     #[command(flatten)]
     sources: Sources,
+    #[command(flatten)]
+    objectives: Objectives,
 }
 
 /// What is read: options of the commands that read this machine.
@@ -333,7 +365,7 @@ pub fn main() -> ExitCode {
         Err(error) => return leave_with(&error),
     };
     let (replays, sources) = match &cli.command {
-        Some(Command::Demo | Command::Replay { .. }) => (true, cli.sources.clone()),
+        Some(Command::Demo { .. } | Command::Replay { .. }) => (true, cli.sources.clone()),
         Some(Command::Snapshot(args)) => (args.replay.is_some(), args.sources.clone().or(&cli.sources)),
         Some(Command::Check(args)) => (args.replay.is_some(), args.sources.clone().or(&cli.sources)),
         Some(Command::Record { sources, .. }) => (false, sources.clone().or(&cli.sources)),
@@ -344,13 +376,14 @@ pub fn main() -> ExitCode {
         let text = format!("{option} says how to read this machine, but a recording is played: leave it out");
         return leave_with(&Cli::command().error(ErrorKind::ArgumentConflict, text));
     }
+    let slo = cli.objectives();
     let done = match &cli.command {
-        None => watch(&cli, None),
-        Some(Command::Demo) => watch(&cli, Some(&Recorded::Demo)),
-        Some(Command::Replay { file }) => watch(&cli, Some(&recorded(file))),
-        Some(Command::Record { output, duration, .. }) => record(&sources, output, *duration, &cli.slo),
-        Some(Command::Snapshot(args)) => snapshot(&sources, args, &cli.slo),
-        Some(Command::Check(args)) => check::run(&sources, args, &cli.slo),
+        None => watch(&cli, None, slo),
+        Some(Command::Demo { .. }) => watch(&cli, Some(&Recorded::Demo), slo),
+        Some(Command::Replay { file, .. }) => watch(&cli, Some(&recorded(file)), slo),
+        Some(Command::Record { output, duration, .. }) => record(&sources, output, *duration, &slo),
+        Some(Command::Snapshot(args)) => snapshot(&sources, args, &slo),
+        Some(Command::Check(args)) => check::run(&sources, args, &slo),
         Some(Command::Probe(what)) => probe::run(&sources, what),
         Some(Command::ProbeChild { request, .. }) => Ok(link::run_as_child(request)),
     };
@@ -386,7 +419,7 @@ const fn code(exit: Exit) -> u8 {
 }
 
 /// The screen, live or on a recording. Ends the process itself, waiting for no source.
-fn watch(cli: &Cli, replay: Option<&Recorded>) -> Result<u8, Failure> {
+fn watch(cli: &Cli, replay: Option<&Recorded>, slo: Slo) -> Result<u8, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     if replay == Some(&Recorded::Stdin) && io::stdin().is_terminal() {
         return Err(Failure::Usage(
@@ -416,7 +449,7 @@ fn watch(cli: &Cli, replay: Option<&Recorded>) -> Result<u8, Failure> {
     let probes = replay.is_none().then(|| probe::ready(&session, &clock));
     let inputs = Inputs { clock, events, suspend: term::suspend, resume: term::resume };
     let mut program = Program::new(terminal, inputs, session, theme);
-    program.judge_by(cli.slo.clone());
+    program.judge_by(slo);
     if let Some(probes) = probes {
         program.run_probes(probes);
     }

@@ -11,7 +11,7 @@ use crate::export::check::page;
 use crate::model::{Clock, SystemClock};
 use crate::runtime::{check_now, check_of};
 
-use super::{Failure, Sources, no_reading, parse_between, parse_seconds, print, recorded};
+use super::{Failure, Objectives, Sources, no_reading, parse_between, parse_seconds, print, recorded};
 
 /// Shortest and longest time that a check looks at.
 const LENGTHS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(1));
@@ -32,6 +32,8 @@ pub(super) struct CheckArgs {
     at: Option<f64>,
     #[command(flatten)]
     pub(super) sources: Sources,
+    #[command(flatten)]
+    pub(super) objectives: Objectives,
 }
 
 fn parse_length(text: &str) -> Result<Duration, String> {
