@@ -82,7 +82,7 @@ const REPLAY_SLACK_MS: u64 = 5_000;
 /// Length of a live reading's window: two scrapes of an engine.
 const LIVE_WINDOW: Duration = Duration::from_millis(1500);
 /// The least time that a live reading takes: the diagnosis judges whole seconds, and needs two scrapes in them.
-const LIVE_LEAST: Duration = Duration::from_millis(3000);
+const LIVE_LEAST: Duration = Duration::from_secs(3);
 /// How much longer than its window a live reading waits for sources that are slow to start.
 const LIVE_PATIENCE: Duration = Duration::from_secs(3);
 
