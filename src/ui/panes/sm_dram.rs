@@ -200,11 +200,13 @@ impl SmDram {
         if !self.title.is_empty() {
             return;
         }
-        // A fault says nothing of what the GPU does.
-        let of_gpu = || diagnosis.of(Subject::Gpu(view.gpu)).find(|finding| finding.cause != Cause::GpuFault);
         let on_it = || gpus(data, view.engine, view.end).map_or(true, |(gpus, _)| gpus.contains(view.gpu));
-        let mut of_engine = diagnosis.of(Subject::Engine(view.engine)).filter(|_| on_it());
-        let found = of_gpu().or_else(|| of_engine.find(|finding| tells_of_activity(finding.cause)));
+        // The most harmful first, whether it is of the GPU or of the engine on it; a fault says nothing of what the GPU does.
+        let found = diagnosis.findings.iter().find(|finding| match finding.subject {
+            Subject::Gpu(gpu) => gpu == view.gpu && finding.cause != Cause::GpuFault,
+            Subject::Engine(engine) => engine == view.engine && tells_of_activity(finding.cause) && on_it(),
+            _ => false,
+        });
         if let Some(finding) = found {
             self.title.push_str(words::headline(finding, area.width.saturating_sub(TITLE)));
             return;
