@@ -222,6 +222,14 @@ fn a_p99_of_few_requests_is_not_called_one() {
 }
 
 #[test]
+fn a_split_that_does_not_hold_the_ttft_is_left_out() {
+    let mut diagnosis = slow();
+    diagnosis.clients[0].split = Some(LatencySplit { queue: 0.0, prefill: 0.03, decode: 0.0 });
+    let line = &rows(&diagnosis, 120, 5, Theme::FULL)[0];
+    assert!(line.contains("P99 27 s; ITL") && !line.contains("prefill"), "{line}");
+}
+
+#[test]
 fn of_several_engines_the_one_that_is_meant_is_named() {
     let mut diagnosis = slow();
     diagnosis.clients.push(clients(1));

@@ -142,7 +142,7 @@ const USUAL_ITL: Rank = 10;
 /// What clients see: "TTFT P50 19 s, P99 27 s: 13.5 of 15.8 s are queueing; ITL 42 ms (usual 4.8 ms)".
 pub(in crate::ui) fn clients(parts: &mut Parts, client: &ClientView, well: bool) {
     ttft(parts, client, well);
-    if let Some(split) = client.split.filter(|_| !well) {
+    if let Some(split) = client.split.filter(|split| !well && holds_ttft(*split, client)) {
         parts.add(SPLIT, format!(": {}", most_of(split)));
     }
     if let Some(itl) = client.itl_mean.value() {
@@ -193,6 +193,11 @@ fn ttft(parts: &mut Parts, client: &ClientView, well: bool) {
     if let (Some(mean), Some(usual)) = (client.ttft_mean.value(), unusual(client.ttft_mean, client.ttft_usual)) {
         parts.add_to(P50, UNUSUAL_TTFT, format!(", mean {} (usual {})", Secs(mean), Secs(usual)));
     }
+}
+
+/// Whether the engine's split holds what clients wait for: where most of the TTFT passes before its queue, it does not.
+fn holds_ttft(split: LatencySplit, client: &ClientView) -> bool {
+    client.ttft_p50.is_none_or(|ttft| split.total() >= ttft.value / 2.0)
 }
 
 /// The largest part of a mean request: "13.5 of 15.8 s are queueing".
