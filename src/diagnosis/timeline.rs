@@ -14,7 +14,7 @@ use super::past::Past;
 use super::rules;
 use super::scene::Scene;
 use super::slo::Slo;
-use super::{Cause, Diagnosis, Finding, Severity};
+use super::{Cause, ClientView, Diagnosis, Finding, Severity};
 
 /// Length of a judged step, ms.
 pub(super) const STEP_MS: u64 = 1_000;
@@ -60,6 +60,10 @@ pub struct Timeline {
     /// What the rules said in the last steps of that stretch, the newest last.
     recent: VecDeque<Vec<Finding>>,
     spans: Vec<Span>,
+    /// What clients see in the step that is about to be shown, where the same call judged it.
+    clients: Option<Vec<ClientView>>,
+    /// The step that the call at hand is about to show.
+    wanted: Option<u64>,
     /// The step that is looked at.
     shown: Option<u64>,
     diagnosis: Diagnosis,
@@ -102,6 +106,7 @@ impl Timeline {
             return;
         }
         let step = at.0 / STEP_MS;
+        self.wanted = Some(step).filter(|&step| self.shown != Some(step));
         let near = self.judged.filter(|&(first, last)| step <= last + BACK && step + BACK >= first);
         match near {
             Some((_, last)) => (last + 1..=step.min(last + MOST_STEPS)).for_each(|step| self.judge(data, step)),
@@ -133,9 +138,10 @@ impl Timeline {
             let first = step.saturating_sub(STEPS as u64 - 1);
             settle(&(first..=step).map(|step| raw(data, &mut self.past, step, &self.slo)).collect())
         };
-        let clients = Scene::of(data, at, &self.slo, &mut self.past).clients();
+        let clients = self.clients.take();
+        let clients = clients.unwrap_or_else(|| Scene::of(data, at, &self.slo, &mut self.past).clients());
         self.diagnosis = Diagnosis { at, findings, clients };
-        self.shown = Some(step);
+        (self.shown, self.wanted) = (Some(step), None);
         self.tell_since();
     }
 
@@ -152,8 +158,11 @@ impl Timeline {
 
     /// Asks the rules about a step.
     fn hear(&mut self, data: &Data, step: u64) {
-        let said = raw(data, &mut self.past, step, &self.slo);
-        push(&mut self.recent, said);
+        let scene = Scene::of(data, Time(step * STEP_MS), &self.slo, &mut self.past);
+        push(&mut self.recent, rules::judge(&scene));
+        if self.wanted == Some(step) {
+            self.clients = Some(scene.clients());
+        }
     }
 
     /// Judges the step after the last one.
