@@ -142,6 +142,7 @@ impl<B: Backend> Program<B> {
 
     /// The terminal, to give it another size.
     pub const fn terminal_mut(&mut self) -> &mut Terminal<B> {
+        self.dirty = true;
         &mut self.terminal
     }
 
@@ -277,7 +278,10 @@ impl<B: Backend> Program<B> {
         let now = self.inputs.clock.now();
         self.follow(now);
         self.look_at_probes();
-        self.terminal.autoresize()?;
+        // A change of size is an event, which makes the screen dirty; to ask opens the terminal anew each time.
+        if self.dirty || self.is_new_second(now) {
+            self.terminal.autoresize()?;
+        }
         let area = self.terminal.get_frame().area();
         self.cost.lost = self.session.sink.lost();
         let version = self.session.store.version();
@@ -295,10 +299,9 @@ impl<B: Backend> Program<B> {
             self.app.update(Event::LastLine(last));
         }
         let (screen, app, fault) = (&self.screen, &self.app, self.fault);
-        self.terminal.draw(|frame| {
-            screen.draw(frame.buffer_mut(), app);
-            fail_on_purpose(fault);
-        })?;
+        screen.draw(self.terminal.get_frame().buffer_mut(), app);
+        fail_on_purpose(fault);
+        self.terminal.apply_buffer()?;
         self.app.update(Event::Readable(self.screen.asks()));
         (self.shown, self.dirty) = (Some(Shown { at: now, version }), false);
         self.cost.frame_us = self.inputs.clock.micros().saturating_sub(started);
@@ -328,10 +331,14 @@ impl<B: Backend> Program<B> {
     fn follow(&mut self, now: Time) {
         let Some(replay) = &self.session.replay else { return };
         replay.set_playhead(self.app.view.end);
-        let new_second = self.shown.is_none_or(|shown| shown.at.0 / 1000 != now.0 / 1000);
-        if new_second {
+        if self.is_new_second(now) {
             self.words = replay.problems();
         }
+    }
+
+    /// Whether no frame was drawn in this second yet.
+    fn is_new_second(&self, now: Time) -> bool {
+        self.shown.is_none_or(|shown| shown.at.0 / 1000 != now.0 / 1000)
     }
 }
 
