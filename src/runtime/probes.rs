@@ -33,6 +33,8 @@ use super::{machine, made};
 
 /// How often lives and guard are looked at, ms.
 const TICK_MS: u64 = 100;
+/// The same while nothing is under way: waking costs more than what is then done.
+const IDLE_TICK_MS: u64 = 1_000;
 /// How often a report that could not be kept is tried again, ms.
 const TRY_AGAIN_MS: u64 = 10_000;
 /// How often it is looked whether another process runs a probe, ms.
@@ -262,7 +264,7 @@ impl Worker {
         }
         let mut ticked = self.setup.clock.micros();
         loop {
-            match todo.recv_timeout(Duration::from_millis(TICK_MS)) {
+            match todo.recv_timeout(Duration::from_millis(self.patience_ms())) {
                 Ok(Todo::Effects(effects)) => self.carry_out(effects),
                 Ok(Todo::Heard(run, heard)) => self.heard(&run, *heard),
                 // What is active goes with the worker.
@@ -275,6 +277,13 @@ impl Worker {
                 self.tick();
             }
         }
+    }
+
+    /// Time to the next look at the clock where nothing is heard, ms.
+    fn patience_ms(&self) -> u64 {
+        let board = self.shared.board();
+        let rests = self.active.is_none() && board.is_settled() && !board.is_passing();
+        if rests { IDLE_TICK_MS } else { TICK_MS }
     }
 
     fn tick(&mut self) {
