@@ -41,8 +41,23 @@ pub fn put(buf: &mut Buffer, area: Rect, (x, y): (u16, u16), style: Style, text:
     let text = std::str::from_utf8(&line.bytes[..line.len]).unwrap_or_default();
     // A style without a colour of its own must not take over what a frame or a grid line left in the cell.
     let style = Style::new().fg(Color::Reset).remove_modifier(Modifier::all()).patch(style);
-    let (end, _) = buf.set_stringn(area.x + x, area.y + y, text, usize::from(area.width - x), style);
+    let (from, y, room) = (area.x + x, area.y + y, usize::from(area.width - x));
+    if !text.chars().all(is_plain) {
+        let (end, _) = buf.set_stringn(from, y, text, room, style);
+        return end - area.x;
+    }
+    let mut end = from;
+    for c in text.chars().take(room) {
+        buf[(end, y)].set_char(c).set_style(style);
+        end += 1;
+    }
     end - area.x
+}
+
+/// Whether a character takes one column and joins no other, so that a text of such ones need not be looked at for
+/// what belongs together: most of what is drawn, many times a second.
+const fn is_plain(c: char) -> bool {
+    matches!(c, ' '..='~' | '\u{b0}' | '·' | '×' | '–' | '…' | '−' | '\u{2500}'..='\u{259f}' | '\u{2800}'..='\u{28ff}')
 }
 
 /// Cuts `text` into lines of at most `width` columns at spaces, and hands each to `line` with its row.
