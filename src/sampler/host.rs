@@ -122,7 +122,8 @@ fn snmp(text: &str, protocol: &str, field: &str) -> Option<f64> {
 fn cpu_count(text: &str) -> Option<f64> {
     let of_one =
         |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    let count = text.lines().filter(of_one).count();
+    // They come first; below them is a line with a number for each interrupt.
+    let count = text.lines().take_while(|line| line.starts_with("cpu")).filter(of_one).count();
     (count > 0).then_some(count as f64)
 }
 
