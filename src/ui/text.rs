@@ -156,6 +156,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn plain_characters_are_drawn_as_ratatui_draws_them() {
+        let plain: Vec<char> = ('\0'..='\u{2fff}').filter(|c| is_plain(*c)).collect();
+        assert!(plain.len() > 400, "{}", plain.len());
+        for pair in plain.windows(2).chain(plain.chunks(7)) {
+            let (text, area) = (pair.iter().collect::<String>(), Rect::new(0, 0, 5, 1));
+            let (mut ours, mut theirs) = (Buffer::empty(area), Buffer::empty(area));
+            let end = put(&mut ours, area, (1, 0), Style::new().fg(Color::Red), format_args!("{text}"));
+            let style = Style::new().fg(Color::Red).remove_modifier(Modifier::all());
+            assert_eq!(end, theirs.set_stringn(1, 0, &text, 4, style).0, "{text}");
+            assert_eq!(ours, theirs);
+        }
+    }
+
+    #[test]
     fn ascii_keeps_the_cells() {
         let mut buf = Buffer::with_lines(["55 °C 2.5× 模 ok"]);
         to_ascii(&mut buf);
