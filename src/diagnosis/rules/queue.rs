@@ -76,7 +76,7 @@ pub(super) fn cost(engine: &EngineScene) -> f64 {
 }
 
 fn kv_capacity(scene: &Scene<'_>, engine: &EngineScene) -> Finding {
-    let (kv, waiting) = (engine.kv.unwrap_or(0.0), engine.waiting_mean.unwrap_or(0.0));
+    let (kv, waiting) = (engine.kv.unwrap_or(0.0), engine.waiting_mean.unwrap_or(0.0).round());
     let preempted = engine.preemptions.filter(|n| *n > 0.0);
     let lost = preempted.map_or_else(String::new, |n| format!(", {} preemptions/s", Num(n)));
     let words = Sentence::new(
@@ -167,7 +167,7 @@ fn more_memory(scene: &Scene<'_>, engine: &EngineScene) -> Option<Fix> {
 }
 
 fn admission_limit(engine: &EngineScene) -> Finding {
-    let (cap, waiting) = (engine.cap.unwrap_or(0.0), engine.waiting_mean.unwrap_or(0.0));
+    let (cap, waiting) = (engine.cap.unwrap_or(0.0), engine.waiting_mean.unwrap_or(0.0).round());
     let room = engine.kv.map_or_else(String::new, |kv| format!(" though the KV cache is {kv:.0} % used"));
     let room = if has_slots(engine) { String::new() } else { room };
     let words = Sentence::new(

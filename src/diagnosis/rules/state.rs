@@ -48,13 +48,13 @@ fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
 
 /// Requests wait, and neither the KV cache nor the limit on running requests is known to hold them back.
 fn unexplained_queue(engine: &EngineScene, state: impl Fn(Cause, String, &str) -> Finding) -> Finding {
-    let waiting = Num(engine.waiting_mean.unwrap_or(0.0));
+    let waiting = Num(engine.waiting_mean.unwrap_or(0.0).round());
     let kv = engine
         .kv
         .map_or_else(|| "the KV cache's use is not known".to_owned(), |kv| format!("the KV cache is {kv:.0} % used"));
     let limit = engine.cap.map_or_else(
         || "the limit on running requests is not known".to_owned(),
-        |cap| format!("{} of at most {} run", Num(engine.running_mean.unwrap_or(0.0)), Num(cap)),
+        |cap| format!("{} of at most {} run", Num(engine.running_mean.unwrap_or(0.0).round()), Num(cap)),
     );
     let flag = engine.flag(Setting::StepTokens);
     let words = format!("{waiting} requests wait and no limit that is measured is reached: {limit}, {kv}");
