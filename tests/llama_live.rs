@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use warptop::diagnosis::{Cause, Finding, Severity, Slo, Timeline};
 use warptop::model::{Batch, Clock, FactKey, Metric, Reading, SourceId, SourceState, Subject, SystemClock, Time};
 use warptop::sampler::engines::{self, Timing};
 use warptop::sampler::{Context, Options, Sink, Stop};
@@ -299,13 +300,17 @@ fn a_real_server_is_found_read_killed_and_found_again() {
     let session = Session::start();
     let index = session.wait_for_engine(&server.url());
     it_says_what_it_is(&session, index);
+    diagnosed(&session, index, Cause::Idle);
     let counted = tokens_are_those_of_the_client(&session, index, &server);
     let load = Load::start(&server, 1400);
     the_queue_is_seen(&session, index, &server);
     scrapes_lie_between_what_slots_said(&session, index, &server, counted);
+    its_limit_is_named(&session, index);
+    it_is_stopped_and_goes_on(&session, index, &server);
 
     server.kill();
     it_is_gone(&session, index);
+    diagnosed(&session, index, Cause::Down);
     let client = load.finish();
     assert_eq!(client["failed"], STREAMS, "all of its streams broke off");
     let server = it_comes_back(&session, index, &server);
@@ -419,6 +424,37 @@ fn scrapes_lie_between_what_slots_said(session: &Session, index: u8, server: &Se
             false
         });
     }
+}
+
+/// Waits until the cause is among the first two findings of the engine: a machine that is busy besides is short of CPU, too.
+fn diagnosed(session: &Session, index: u8, cause: Cause) -> Finding {
+    session.wait(cause.id(), |data| {
+        let mut timeline = Timeline::new(Slo::default());
+        timeline.follow(data, data.newest());
+        let found = timeline.diagnosis().of(Subject::Engine(index)).take(2).find(|finding| finding.cause == cause);
+        found.cloned()
+    })
+}
+
+/// The diagnosis names the slots as what holds the queue back, and the option that gives more of them.
+fn its_limit_is_named(session: &Session, index: u8) {
+    let limit = diagnosed(session, index, Cause::AdmissionLimit);
+    assert_eq!(limit.severity, Severity::Act);
+    let fix = &limit.fixes[0];
+    assert_eq!((fix.flag.as_deref(), fix.now.as_deref()), (Some("--parallel"), Some(&*SLOTS.to_string())), "{limit:?}");
+}
+
+/// A stopped server takes connections and says nothing: that is no answer and not down, and it ends with the stop.
+fn it_is_stopped_and_goes_on(session: &Session, index: u8, server: &Server) {
+    let signal = |name: &str| Command::new("kill").args([name, &server.pid.to_string()]).status().unwrap();
+    assert!(signal("-STOP").success());
+    let stalled = diagnosed(session, index, Cause::Stalled);
+    assert_eq!(stalled.severity, Severity::Act);
+    let words = &stalled.headline.full;
+    assert!(words.contains("does not answer") && !words.contains("answers"), "{words}");
+    assert!(signal("-CONT").success());
+    session.wait("progress", |data| (state(data, index) == Some(SourceState::Ok)).then_some(()));
+    diagnosed(session, index, Cause::AdmissionLimit);
 }
 
 fn it_is_gone(session: &Session, index: u8) {
