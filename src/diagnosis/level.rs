@@ -2,7 +2,7 @@
 //!
 //! Facts of the client come first: one that was late measured itself, and where requests failed the others are no measure of
 //! the server. Otherwise it is what the rules name: they are asked about each second of the level, after the first
-//! [`SETTLES_MS`], and the cause that was the most harmful one most often has the word. It must not know how a level is
+//! `SETTLES_MS`, and the cause that was the most harmful one most often has the word. It must not know how a level is
 //! measured or drawn. Invariant: nothing is named without its figures; where none of it was read, nothing is named.
 
 use std::collections::BTreeMap;

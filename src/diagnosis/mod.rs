@@ -1,7 +1,7 @@
 //! The diagnosis: why a server is slow, from which figures, and what would help. The one place that concludes.
 //!
 //! It is a pure function of the store and a moment, whatever part of the data a screen shows: [`diagnose`]. Rules judge the
-//! figures of the last few seconds ([`scene`]); what held in most of the last seconds is a finding ([`timeline`]), ranked
+//! figures of the last few seconds (`scene.rs`); what held in most of the last seconds is a finding (`timeline.rs`), ranked
 //! by what it costs clients. A new rule is one file in `rules/` and one line in [`rules::RULES`]. It must not know how a
 //! finding is drawn. Invariants: a finding names the figures it was judged from; nothing is concluded about an
 //! engine that could not be read; `act` needs harm to clients; where nothing can be judged it says so.

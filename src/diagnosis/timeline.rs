@@ -99,7 +99,7 @@ impl Timeline {
     }
 
     /// Looks at the moment `at`. Judges the steps up to it, and some of those before what was judged, so that a replay learns
-    /// since when a finding holds: at most [`MOST_STEPS`] and a third of that at once. Cheap where the second is the same.
+    /// since when a finding holds: at most `MOST_STEPS` and a third of that at once. Cheap where the second is the same.
     pub fn follow(&mut self, data: &Data, at: Time) {
         // A recording that is not read yet is older than the moment that is looked at meanwhile.
         if data.oldest().is_none() {
