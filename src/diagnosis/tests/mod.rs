@@ -2,6 +2,7 @@
 
 mod clocks;
 mod host;
+mod links;
 pub(super) mod machine;
 mod moments;
 mod progress;
