@@ -45,6 +45,11 @@ impl fmt::Display for Num {
     }
 }
 
+/// `1 request waits`, `20 requests wait`.
+pub(super) fn waits(requests: f64) -> String {
+    if (requests - 1.0).abs() < 0.5 { "1 request waits".to_owned() } else { format!("{} requests wait", Num(requests)) }
+}
+
 /// GB a second of bytes a second.
 pub(super) fn gb(bytes: f64) -> String {
     format!("{:.1} GB/s", bytes / 1e9)
@@ -68,6 +73,7 @@ mod tests {
         let nums: Vec<String> =
             [0.0, 1.94, 220.0, 12_400.0, 20_040.0, 2e6].iter().map(|&n| Num(n).to_string()).collect();
         assert_eq!(nums, ["0", "1.9", "220", "12.4k", "20k", "2M"]);
+        assert_eq!((waits(1.0), waits(220.0)), ("1 request waits".into(), "220 requests wait".into()));
         assert_eq!(program("/usr/bin/python3 -c x"), "python3");
     }
 }

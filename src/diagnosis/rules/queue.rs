@@ -1,7 +1,7 @@
 //! Requests that wait for KV blocks, or for a place among the running.
 
 use super::super::scene::{EngineScene, Scene};
-use super::super::words::{Mem, Num, Secs};
+use super::super::words::{Mem, Num, Secs, waits};
 use super::super::{Cause, Finding, Fix, Sentence, Severity};
 use super::Rule;
 use crate::derive::kv::Layout;
@@ -80,7 +80,7 @@ fn kv_capacity(scene: &Scene<'_>, engine: &EngineScene) -> Finding {
     let preempted = engine.preemptions.filter(|n| *n > 0.0);
     let lost = preempted.map_or_else(String::new, |n| format!(", {} preemptions/s", Num(n)));
     let words = Sentence::new(
-        format!("KV cache is full ({kv:.0} %): {} requests wait{lost}", Num(waiting)),
+        format!("KV cache is full ({kv:.0} %): {}{lost}", waits(waiting)),
         format!("KV cache {kv:.0} %, {} wait", Num(waiting)),
     );
     let severity = if engine.queues() { Severity::Act } else { Severity::Watch };
@@ -171,7 +171,7 @@ fn admission_limit(engine: &EngineScene) -> Finding {
     let room = engine.kv.map_or_else(String::new, |kv| format!(" though the KV cache is {kv:.0} % used"));
     let room = if has_slots(engine) { String::new() } else { room };
     let words = Sentence::new(
-        format!("{} requests wait: the engine runs at most {}{room}", Num(waiting), Num(cap)),
+        format!("{}: the engine runs at most {}{room}", waits(waiting), Num(cap)),
         format!("{} wait, at most {} run", Num(waiting), Num(cap)),
     );
     let finding =

@@ -1,7 +1,7 @@
 //! How an engine or a GPU does where nothing holds it back: idle, lightly used, healthy, or not to be told.
 
 use super::super::scene::{EngineScene, GpuScene, Reach, Scene};
-use super::super::words::{Num, Secs};
+use super::super::words::{Num, Secs, waits};
 use super::super::{Cause, Finding, Fix, Sentence, Severity};
 use super::Rule;
 use crate::engine::Setting;
@@ -48,7 +48,7 @@ fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
 
 /// Requests wait, and neither the KV cache nor the limit on running requests is known to hold them back.
 fn unexplained_queue(engine: &EngineScene, state: impl Fn(Cause, String, &str) -> Finding) -> Finding {
-    let waiting = Num(engine.waiting_mean.unwrap_or(0.0).round());
+    let waiting = engine.waiting_mean.unwrap_or(0.0).round();
     let kv = engine
         .kv
         .map_or_else(|| "the KV cache's use is not known".to_owned(), |kv| format!("the KV cache is {kv:.0} % used"));
@@ -57,8 +57,8 @@ fn unexplained_queue(engine: &EngineScene, state: impl Fn(Cause, String, &str) -
         |cap| format!("{} of at most {} run", Num(engine.running_mean.unwrap_or(0.0).round()), Num(cap)),
     );
     let flag = engine.flag(Setting::StepTokens);
-    let words = format!("{waiting} requests wait and no limit that is measured is reached: {limit}, {kv}");
-    let finding = state(Cause::Unknown, words, &format!("{waiting} wait, no limit reached"));
+    let words = format!("{} and no limit that is measured is reached: {limit}, {kv}", waits(waiting));
+    let finding = state(Cause::Unknown, words, &format!("{} wait, no limit reached", Num(waiting)));
     let fix = match flag {
         Some(flag) => Fix::todo(
             format!("Look at the tokens a step may hold ({flag}): prompts may wait for a place in it"),
