@@ -1,4 +1,4 @@
-//! A real llama.cpp server: found, read under load, killed, started again.
+//! A real llama.cpp server: found, read under load, stopped, killed, started again, and what the diagnosis says of each.
 //!
 //! `tests/servers/up-llama.sh` installs and starts it. What is right comes from elsewhere: the tokens from
 //! the load client's own count, the slots from the server's `/slots`, read by this test. Every wait is for a
@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test an error is a failure")]
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use serde_json::Value;
 use warptop::diagnosis::{Cause, Finding, Severity, Slo, Timeline};
 use warptop::model::{Batch, Clock, FactKey, Metric, Reading, SourceId, SourceState, Subject, SystemClock, Time};
 use warptop::sampler::engines::{self, Timing};
-use warptop::sampler::{Context, Options, Sink, Stop};
+use warptop::sampler::{Context, Options, SAMPLERS, Sink, Stop};
 use warptop::store::{Data, Retention, Store, Window};
 
 /// Set to leave this test out where there is no Python or no package index.
@@ -33,7 +34,8 @@ const CONTEXT: f64 = 8192.0;
 
 const TIMING: Timing = Timing {
     period: Duration::from_millis(250),
-    timeout: Duration::from_mins(1),
+    // A stopped server is called silent after this.
+    timeout: Duration::from_secs(10),
     search: Duration::from_millis(500),
     search_when_none: Duration::from_millis(500),
 };
@@ -83,6 +85,10 @@ impl Server {
     fn kill(&self) {
         let killed = Command::new("kill").args(["-9", &self.pid.to_string()]).stderr(Stdio::null()).status();
         drop(killed);
+    }
+
+    fn signal(&self, name: &str) {
+        assert!(Command::new("kill").args([name, &self.pid.to_string()]).status().unwrap().success());
     }
 }
 
@@ -210,9 +216,10 @@ impl Drop for Poller {
     }
 }
 
-/// warptop's engine sampler on a store, looking for engines by itself.
+/// warptop's samplers of engines and processes on a store, looking for engines by themselves, and the diagnosis.
 struct Session {
     store: Arc<Store>,
+    timeline: RefCell<Timeline>,
     clock: Arc<SystemClock>,
     stop: Stop,
     tap: mpsc::Receiver<Batch>,
@@ -229,8 +236,11 @@ impl Session {
             stop: stop.clone(),
             interval: Duration::from_millis(250),
         };
-        engines::start(&context, &Options { discover: true, ..Options::default() }, TIMING);
-        Self { store, clock, stop, tap }
+        let options = Options { discover: true, ..Options::default() };
+        engines::start(&context, &options, TIMING);
+        let processes = SAMPLERS.iter().find(|sampler| sampler.id == "process").unwrap();
+        (processes.start)(&context, &options);
+        Self { store, timeline: RefCell::new(Timeline::new(Slo::default())), clock, stop, tap }
     }
 
     fn wait<T>(&self, what: &str, ask: impl Fn(&Data) -> Option<T>) -> T {
@@ -243,9 +253,36 @@ impl Session {
             let states: Vec<_> =
                 data.sources().map(|(id, s)| format!("{id}: {:?}", s.state_at(data.newest()))).collect();
             drop(data);
-            assert!(Instant::now() < deadline, "waited in vain for {what}; {states:?}");
+            let findings = self.timeline.borrow().diagnosis().findings.clone();
+            assert!(Instant::now() < deadline, "waited in vain for {what}; {states:?}; {findings:#?}");
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Waits until the findings about the engine, most harmful first, are what is asked for.
+    fn wait_for_findings<T>(&self, what: &str, index: u8, ask: impl Fn(&[&Finding]) -> Option<T>) -> T {
+        self.wait(what, |data| {
+            let mut timeline = self.timeline.borrow_mut();
+            timeline.follow(data, data.newest());
+            let found: Vec<_> = timeline.diagnosis().of(Subject::Engine(index)).collect();
+            ask(&found)
+        })
+    }
+
+    /// Waits until this cause is the first finding about the engine, or comes after `host-cpu` alone: other programs may
+    /// take the CPUs from the server, and that is right, too.
+    fn diagnosed(&self, index: u8, cause: Cause) -> Finding {
+        self.wait_for_findings(cause.id(), index, |found| {
+            let first = found.iter().find(|finding| finding.cause != Cause::HostCpu)?;
+            (first.cause == cause).then(|| (*first).clone())
+        })
+    }
+
+    /// Waits until the cause is no longer found.
+    fn not_diagnosed(&self, index: u8, cause: Cause) {
+        self.wait_for_findings(&format!("the end of {}", cause.id()), index, |found| {
+            found.iter().all(|finding| finding.cause != cause).then_some(())
+        });
     }
 
     /// Waits until an engine at this URL is read well; its number.
@@ -300,7 +337,7 @@ fn a_real_server_is_found_read_killed_and_found_again() {
     let session = Session::start();
     let index = session.wait_for_engine(&server.url());
     it_says_what_it_is(&session, index);
-    diagnosed(&session, index, Cause::Idle);
+    session.diagnosed(index, Cause::Idle);
     let counted = tokens_are_those_of_the_client(&session, index, &server);
     let load = Load::start(&server, 1400);
     the_queue_is_seen(&session, index, &server);
@@ -310,10 +347,12 @@ fn a_real_server_is_found_read_killed_and_found_again() {
 
     server.kill();
     it_is_gone(&session, index);
-    diagnosed(&session, index, Cause::Down);
+    session.diagnosed(index, Cause::Down);
     let client = load.finish();
     assert_eq!(client["failed"], STREAMS, "all of its streams broke off");
     let server = it_comes_back(&session, index, &server);
+    session.not_diagnosed(index, Cause::Down);
+    session.diagnosed(index, Cause::Idle);
 
     server.kill();
     it_is_gone(&session, index);
@@ -402,7 +441,8 @@ fn scrapes_lie_between_what_slots_said(session: &Session, index: u8, server: &Se
     while checked < ENOUGH {
         assert!(Instant::now() < deadline, "only {checked} scrapes could be compared");
         let batch = session.tap.recv_timeout(PATIENCE).unwrap();
-        if batch.source == SourceId::Engine(index) && batch.at > first.to {
+        let answered = value(&batch, index, Metric::GenerationTokens).is_some();
+        if batch.source == SourceId::Engine(index) && batch.at > first.to && answered {
             open.push(batch);
         }
         open.retain(|batch| {
@@ -426,35 +466,37 @@ fn scrapes_lie_between_what_slots_said(session: &Session, index: u8, server: &Se
     }
 }
 
-/// Waits until the cause is among the first two findings of the engine: a machine that is busy besides is short of CPU, too.
-fn diagnosed(session: &Session, index: u8, cause: Cause) -> Finding {
-    session.wait(cause.id(), |data| {
-        let mut timeline = Timeline::new(Slo::default());
-        timeline.follow(data, data.newest());
-        let found = timeline.diagnosis().of(Subject::Engine(index)).take(2).find(|finding| finding.cause == cause);
-        found.cloned()
-    })
-}
-
 /// The diagnosis names the slots as what holds the queue back, and the option that gives more of them.
 fn its_limit_is_named(session: &Session, index: u8) {
-    let limit = diagnosed(session, index, Cause::AdmissionLimit);
+    let limit = session.diagnosed(index, Cause::AdmissionLimit);
     assert_eq!(limit.severity, Severity::Act);
     let fix = &limit.fixes[0];
     assert_eq!((fix.flag.as_deref(), fix.now.as_deref()), (Some("--parallel"), Some(&*SLOTS.to_string())), "{limit:?}");
 }
 
-/// A stopped server takes connections and says nothing: that is no answer and not down, and it ends with the stop.
+/// A stopped server takes connections and says nothing: that is no answer and not down, its process is named as stopped,
+/// and it ends with the stop.
 fn it_is_stopped_and_goes_on(session: &Session, index: u8, server: &Server) {
-    let signal = |name: &str| Command::new("kill").args([name, &server.pid.to_string()]).status().unwrap();
-    assert!(signal("-STOP").success());
-    let stalled = diagnosed(session, index, Cause::Stalled);
-    assert_eq!(stalled.severity, Severity::Act);
-    let words = &stalled.headline.full;
-    assert!(words.contains("does not answer") && !words.contains("answers"), "{words}");
-    assert!(signal("-CONT").success());
-    session.wait("progress", |data| (state(data, index) == Some(SourceState::Ok)).then_some(()));
-    diagnosed(session, index, Cause::AdmissionLimit);
+    server.signal("-STOP");
+    let (named, go_on) = (format!("process {} is stopped", server.pid), format!("kill -CONT {}", server.pid));
+    let severity = session.wait_for_findings("a stopped process", index, |found| {
+        for words in found.iter().map(|finding| &finding.headline.full) {
+            assert!(!words.contains(" answers"), "{words}");
+        }
+        let stalled = found.first().filter(|finding| finding.cause == Cause::Stalled)?;
+        let fixed = stalled.fixes.iter().any(|fix| fix.text.full.contains(&go_on));
+        (stalled.headline.full.contains(&named) && fixed).then_some(stalled.severity)
+    });
+    assert_eq!(severity, Severity::Act);
+
+    let generated = latest(&session.store.read(), index, Metric::GenerationTokens).value();
+    server.signal("-CONT");
+    session.wait("progress", |data| {
+        let now = latest(data, index, Metric::GenerationTokens).value()?;
+        (state(data, index) == Some(SourceState::Ok) && generated.is_none_or(|before| now > before)).then_some(())
+    });
+    session.not_diagnosed(index, Cause::Stalled);
+    session.diagnosed(index, Cause::AdmissionLimit);
 }
 
 fn it_is_gone(session: &Session, index: u8) {
