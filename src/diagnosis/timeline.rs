@@ -265,7 +265,11 @@ fn settle(recent: &VecDeque<Vec<Finding>>) -> Vec<Finding> {
 /// One state for each subject: the most frequent one, of equals the newest. A subject of which nothing else is said has
 /// one in any case, so that a change from one state to another is no gap.
 fn settle_states(recent: &VecDeque<Vec<Finding>>, enough: usize, out: &mut Vec<Finding>) {
-    let states = || recent.iter().rev().flatten().filter(|finding| finding.cause.is_state());
+    // Requests that are there now deny at once that nothing runs.
+    let holds = |finding: &&Finding| {
+        finding.cause != Cause::Idle || recent.back().is_some_and(|step| find(step, finding).is_some())
+    };
+    let states = || recent.iter().rev().flatten().filter(|finding| finding.cause.is_state()).filter(holds);
     let mut best: Vec<(&Finding, usize)> = Vec::new();
     for finding in states() {
         let votes = recent.iter().filter(|step| find(step, finding).is_some()).count();

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::diagnosis::tests::machine::{Machine, START};
-use crate::diagnosis::{Cause, Diagnosis, Slo, Timeline, diagnose};
+use crate::diagnosis::{Cause, Diagnosis, Severity, Slo, Timeline, diagnose};
 use crate::model::{Metric, SourceState, Time};
 
 /// Three minutes in which things happen.
@@ -89,4 +89,18 @@ fn one_odd_second_neither_makes_nor_ends_a_finding() {
     assert!(causes(&machine).contains(&Cause::PageFaults));
     machine.run(8);
     assert!(!causes(&machine).contains(&Cause::PageFaults), "gone within ten seconds");
+}
+
+#[test]
+fn an_engine_that_has_requests_is_not_idle_any_more() {
+    let mut machine = Machine::serving();
+    let rests = [(Metric::SmActive, 0.0), (Metric::DramActive, 0.0), (Metric::UtilGpuTime, 0.0)];
+    machine.freeze().engine(&[(Metric::RequestsRunning, 0.0)]).set(0, &rests).run(12);
+    assert_eq!(machine.first(), Some((Cause::Idle, Severity::Ok)));
+    machine.engine(&[
+        (Metric::RequestsRunning, 13.0),
+        (Metric::RequestsWaiting, 19.0),
+        (Metric::GenerationTokens, 900.0),
+    ]);
+    assert!(machine.run(1).finds(Cause::Idle).is_none(), "{:?}", machine.diagnosis());
 }
