@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Session;
-use super::headless::{Moment, SnapshotError, ms, settled};
+use super::headless::{Moment, SnapshotError, ms, wait_until_settled};
 use crate::diagnosis::Slo;
 use crate::export::check::{Check, check};
 use crate::model::{Clock, Time};
@@ -12,21 +12,11 @@ use crate::sampler::Options;
 use crate::sampler::replay::Input as Recorded;
 use crate::store::{Retention, Store, Window};
 
-/// How much longer than asked for a check waits for sources that are slow to start.
-const PATIENCE: Duration = Duration::from_secs(3);
-
 /// Reads this machine for `length`, and a little longer where a source is slow to start; then judges that time.
 pub fn check_now(clock: &Arc<dyn Clock>, options: &Options, interval: Duration, length: Duration, slo: &Slo) -> Check {
     let session = Session::live(clock, options, interval);
-    let least = clock.now() + ms(length);
-    let most = least + ms(PATIENCE);
-    loop {
-        let now = clock.now();
-        if now >= most || (now >= least && settled(&session.store().read(), now)) {
-            return check(&session.store().read(), Window::last(now, ms(length)), slo);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let now = wait_until_settled(&session, clock, clock.now() + ms(length));
+    check(&session.store().read(), Window::last(now, ms(length)), slo)
 }
 
 /// Judges the last `length` before a moment of a recording: `at` after its start, or its end. Also says what is missing

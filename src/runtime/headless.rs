@@ -154,20 +154,25 @@ pub fn snapshot_now(
     let started = clock.now();
     let ceilings = files.map(Ceilings::load).unwrap_or_default();
     let least = started + ms(window.max(LIVE_LEAST));
+    let now = wait_until_settled(&session, clock, least);
+    ceilings.tell(&session.sink, now);
+    snapshot(&session.store().read(), Mode::Live, Window::last(now, ms(window)), slo)
+}
+
+/// Waits until `least`, and a little longer where a source is slow to start; the moment then.
+pub(super) fn wait_until_settled(session: &Session, clock: &Arc<dyn Clock>, least: Time) -> Time {
     let most = least + ms(LIVE_PATIENCE);
     loop {
         let now = clock.now();
         if now >= most || (now >= least && settled(&session.store().read(), now)) {
-            ceilings.tell(&session.sink, now);
-            let data = session.store().read();
-            return snapshot(&data, Mode::Live, Window::last(now, ms(window)), slo);
+            return now;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// Whether every source has said how it is, and each that can be read has given a rate: that takes two readings.
-pub(super) fn settled(data: &Data, now: Time) -> bool {
+fn settled(data: &Data, now: Time) -> bool {
     let spoke = [SourceId::Nvml, SourceId::Host].into_iter().all(|id| data.source(id).is_some());
     let started = data.sources().all(|(_, source)| *source.state_at(now) != SourceState::Starting);
     let rated = |source, subject, metric| {
