@@ -60,16 +60,15 @@ pub struct Timeline {
     /// What the rules said in the last steps of that stretch, the newest last.
     recent: VecDeque<Vec<Finding>>,
     spans: Vec<Span>,
-    /// What clients see in the step that is about to be shown, where the same call judged it.
-    clients: Option<Vec<ClientView>>,
-    /// The step that the call at hand is about to show.
-    wanted: Option<u64>,
     /// The step that is looked at.
     shown: Option<u64>,
     diagnosis: Diagnosis,
 }
 
 impl Timeline {
+    /// Length of a judged step, ms: moments of the same step have the same diagnosis.
+    pub const STEP_MS: u64 = STEP_MS;
+
     /// Nothing judged yet.
     pub fn new(slo: Slo) -> Self {
         Self { slo, ..Self::default() }
@@ -106,15 +105,20 @@ impl Timeline {
             return;
         }
         let step = at.0 / STEP_MS;
-        self.wanted = Some(step).filter(|&step| self.shown != Some(step));
         let near = self.judged.filter(|&(first, last)| step <= last + BACK && step + BACK >= first);
+        // What clients see is read from the same figures where the step to be shown is judged now.
+        let mut clients = None;
         match near {
-            Some((_, last)) => (last + 1..=step.min(last + MOST_STEPS)).for_each(|step| self.judge(data, step)),
-            None => self.start(data, step),
+            Some((_, last)) => {
+                for judged in last + 1..=step.min(last + MOST_STEPS) {
+                    clients = self.judge(data, judged, judged == step);
+                }
+            }
+            None => clients = self.start(data, step),
         }
         let grew = self.extend_back(data, MOST_STEPS / 3);
         if self.shown != Some(step) {
-            self.show(data, step);
+            self.show(data, step, clients);
         } else if grew {
             self.tell_since();
         }
@@ -123,14 +127,14 @@ impl Timeline {
     /// Judges all that lies before the moment and is still kept at full rate.
     pub fn complete(&mut self, data: &Data) {
         if let (Some((_, last)), Some(shown)) = (self.judged, self.shown) {
-            (last + 1..=shown).for_each(|step| self.judge(data, step));
+            (last + 1..=shown).for_each(|step| drop(self.judge(data, step, false)));
         }
         while self.extend_back(data, MOST_STEPS) {}
         self.tell_since();
     }
 
     /// Makes the diagnosis of a step, whether or not it lies in what was judged.
-    fn show(&mut self, data: &Data, step: u64) {
+    fn show(&mut self, data: &Data, step: u64, clients: Option<Vec<ClientView>>) {
         let at = Time(step * STEP_MS);
         let findings = if self.judged.is_some_and(|(_, last)| last == step) {
             settle(&self.recent)
@@ -138,41 +142,34 @@ impl Timeline {
             let first = step.saturating_sub(STEPS as u64 - 1);
             settle(&(first..=step).map(|step| raw(data, &mut self.past, step, &self.slo)).collect())
         };
-        let clients = self.clients.take();
         let clients = clients.unwrap_or_else(|| Scene::of(data, at, &self.slo, &mut self.past).clients());
         self.diagnosis = Diagnosis { at, findings, clients };
-        (self.shown, self.wanted) = (Some(step), None);
+        self.shown = Some(step);
         self.tell_since();
     }
 
-    /// Forgets what was judged, and begins with `step`.
-    fn start(&mut self, data: &Data, step: u64) {
+    /// Forgets what was judged, and begins with `step`; what clients see then.
+    fn start(&mut self, data: &Data, step: u64) -> Option<Vec<ClientView>> {
         self.spans.clear();
         self.recent.clear();
         for step in step.saturating_sub(STEPS as u64 - 1)..step {
-            self.hear(data, step);
+            push(&mut self.recent, raw(data, &mut self.past, step, &self.slo));
         }
         self.judged = Some((step, step));
-        self.judge(data, step);
+        self.judge(data, step, true)
     }
 
-    /// Asks the rules about a step.
-    fn hear(&mut self, data: &Data, step: u64) {
+    /// Judges the step after the last one; what clients see then, where that is asked for.
+    fn judge(&mut self, data: &Data, step: u64, with_clients: bool) -> Option<Vec<ClientView>> {
         let scene = Scene::of(data, Time(step * STEP_MS), &self.slo, &mut self.past);
         push(&mut self.recent, rules::judge(&scene));
-        if self.wanted == Some(step) {
-            self.clients = Some(scene.clients());
-        }
-    }
-
-    /// Judges the step after the last one.
-    fn judge(&mut self, data: &Data, step: u64) {
-        self.hear(data, step);
+        let clients = with_clients.then(|| scene.clients());
         note(&mut self.spans, &settle(&self.recent), step);
         if let Some((_, last)) = &mut self.judged {
             *last = step;
         }
         self.forget(step);
+        clients
     }
 
     /// Judges up to `steps` steps before the first one that was judged; whether there was anything to judge.

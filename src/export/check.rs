@@ -17,8 +17,6 @@ pub use page::page;
 
 /// What `schema` says.
 pub const SCHEMA: &str = "warptop.check/1";
-/// Length of a judged step, ms.
-const STEP_MS: u64 = 1_000;
 
 /// What a check comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -71,9 +69,9 @@ pub struct Check {
 pub fn check(data: &Data, window: Window, slo: &Slo) -> Check {
     let mut timeline = Timeline::new(slo.clone());
     let mut acts: Vec<(Finding, Time, u64)> = Vec::new();
-    let steps = (window.ms() / STEP_MS).max(1);
+    let steps = (window.ms() / Timeline::STEP_MS).max(1);
     for back in (0..steps).rev() {
-        let at = window.end - back * STEP_MS;
+        let at = window.end - back * Timeline::STEP_MS;
         timeline.follow(data, at);
         count(&mut acts, timeline.diagnosis(), at);
     }
