@@ -24,13 +24,22 @@ const fn reason(bit: u64, name: &'static str, word: &'static str, counter: Optio
     Reason { bit, name, word, counter }
 }
 
+/// The bit of the software power cap.
+pub const SW_POWER_CAP: u64 = 0x4;
+/// The bit of the slowdown by software for heat.
+pub const SW_THERMAL: u64 = 0x20;
+/// The bit of the slowdown by hardware for heat.
+pub const HW_THERMAL: u64 = 0x40;
+/// The bit of the external power brake.
+pub const HW_POWER_BRAKE: u64 = 0x80;
+
 /// Every reason that is known, the most serious first.
 pub const REASONS: [Reason; 9] = [
-    reason(0x40, "hw_thermal_slowdown", "HW thermal", Some(Metric::ThrottledHwThermal)),
-    reason(0x80, "hw_power_brake_slowdown", "power brake", Some(Metric::ThrottledPowerBrake)),
+    reason(HW_THERMAL, "hw_thermal_slowdown", "HW thermal", Some(Metric::ThrottledHwThermal)),
+    reason(HW_POWER_BRAKE, "hw_power_brake_slowdown", "power brake", Some(Metric::ThrottledPowerBrake)),
     reason(0x8, "hw_slowdown", "HW slowdown", None),
-    reason(0x20, "sw_thermal_slowdown", "SW thermal", Some(Metric::ThrottledSwThermal)),
-    reason(0x4, "sw_power_cap", "power cap", Some(Metric::ThrottledPowerCap)),
+    reason(SW_THERMAL, "sw_thermal_slowdown", "SW thermal", Some(Metric::ThrottledSwThermal)),
+    reason(SW_POWER_CAP, "sw_power_cap", "power cap", Some(Metric::ThrottledPowerCap)),
     reason(0x10, "sync_boost", "sync boost", Some(Metric::ThrottledSyncBoost)),
     reason(0x2, "applications_clocks_setting", "app clocks", None),
     reason(0x100, "display_clock_setting", "display clk", None),

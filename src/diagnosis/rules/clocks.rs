@@ -7,14 +7,11 @@
 use super::super::scene::{GpuScene, Scene};
 use super::super::{Cause, Finding, Fix, Sentence, Severity};
 use super::Rule;
+use crate::derive::throttle::{HW_POWER_BRAKE, HW_THERMAL, SW_POWER_CAP, SW_THERMAL};
 use crate::model::Subject;
 
 pub(super) const RULE: Rule = Rule { causes: &[Cause::Heat, Cause::PowerBrake, Cause::PowerCap], judge };
 
-/// Bits of NVML's clocks event reasons.
-const POWER_CAP: u64 = 0x4;
-const HEAT: u64 = 0x40 | 0x20;
-const BRAKE: u64 = 0x80;
 /// Share of the working time that heat or brake have to hold.
 const HELD: f64 = 0.05;
 /// The same of the power cap.
@@ -56,7 +53,7 @@ fn clocked(finding: Finding, gpu: &GpuScene, held: f64) -> Finding {
 }
 
 fn heat(gpu: &GpuScene) -> Option<Finding> {
-    let held = gpu.held_by(HEAT);
+    let held = gpu.held_by(HW_THERMAL | SW_THERMAL);
     if held < HELD {
         return None;
     }
@@ -72,7 +69,7 @@ fn heat(gpu: &GpuScene) -> Option<Finding> {
 }
 
 fn brake(gpu: &GpuScene) -> Option<Finding> {
-    let held = gpu.held_by(BRAKE);
+    let held = gpu.held_by(HW_POWER_BRAKE);
     if held < HELD {
         return None;
     }
@@ -87,7 +84,7 @@ fn brake(gpu: &GpuScene) -> Option<Finding> {
 }
 
 fn power_cap(gpu: &GpuScene) -> Option<Finding> {
-    let (held, loss) = (gpu.held_by(POWER_CAP), gpu.clock_loss()?);
+    let (held, loss) = (gpu.held_by(SW_POWER_CAP), gpu.clock_loss()?);
     if held < CAPPED || loss < LEAST_LOSS {
         return None;
     }
