@@ -140,8 +140,7 @@ pub fn gpus(data: &Data, engine: u8, at: Time) -> Result<(GpuSet, u32), NoEnergy
         return Err(if is_local(fact(FactKey::Url)) { NoEnergy::NoPids } else { NoEnergy::OtherHost });
     }
     let own = |pid: u32| pids.split(',').any(|own| own.trim().parse() == Ok(pid));
-    let fresh = |table: &&ProcessTable| at.since(table.at) <= u64::from(table.valid_ms);
-    let table = data.processes(at).filter(fresh).ok_or(NoEnergy::NoTable)?;
+    let table = data.current_processes(at).ok_or(NoEnergy::NoTable)?;
     let mut gpus = GpuSet::default();
     table.rows.iter().filter(|row| own(row.pid)).flat_map(|row| &row.gpus).for_each(|(gpu, _)| gpus.insert(*gpu));
     if gpus == GpuSet::default() {

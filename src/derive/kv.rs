@@ -181,9 +181,15 @@ pub fn kv(data: &Data, engine: u8, window: Window, buffers: &mut Buffers) -> Kv 
     let of_window = |metric| rate(data, engine, metric, window);
     (kv.recomputed_per_s, kv.recomputed_is) =
         recomputed(of_window(Metric::RecomputedTokens), of_window(Metric::Preemptions), running);
-    kv.prefix_hit_pct = share(of_window(Metric::PrefixHits), of_window(Metric::PrefixQueries));
+    kv.prefix_hit_pct = prefix_hit_pct(data, engine, window);
     kv.sharing_x = at_most_by_hits(kv.sharing_x, kv.sharing_is, kv.prefix_hit_pct);
     kv
+}
+
+/// Share of the prompt tokens looked up in the window that the prefix cache had, %.
+pub fn prefix_hit_pct(data: &Data, engine: u8, window: Window) -> Reading {
+    let of_window = |metric| rate(data, engine, metric, window);
+    share(of_window(Metric::PrefixHits), of_window(Metric::PrefixQueries))
 }
 
 /// Newest levels of an engine.

@@ -31,8 +31,8 @@ pub const MEANS: [Mean; 4] = [
 /// The mean of one of [`MEANS`] over the window, s; missing where no request was observed.
 pub fn mean(data: &Data, engine: u8, of: Mean, window: Window, scratch: &mut HistogramWindow) -> Reading {
     data.histogram_window(Subject::Engine(engine), of.histogram, window, scratch);
-    if let Some(sum) = scratch.sum.filter(|_| scratch.n > 0) {
-        return Reading::new(sum / scratch.n as f64);
+    if let Some(mean) = scratch.mean() {
+        return Reading::new(mean);
     }
     if data.histogram(Subject::Engine(engine), of.histogram).is_some() {
         return Reading::Missing(Why::NotYet);

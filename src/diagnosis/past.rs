@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::derive::exposed::rate;
+use crate::derive::kv::prefix_hit_pct;
 use crate::model::{Metric, Subject, Time};
 use crate::store::{Data, HistogramWindow, Window};
 
@@ -143,6 +144,9 @@ impl Past {
         let (first, end) = Self::range(data, at);
         let known = self.known.get(&engine).copied().filter(|&(from, to)| first <= to && end >= from);
         let (from, to) = known.unwrap_or((first, first));
+        if known.is_some() && from <= first && end <= to {
+            return;
+        }
         for number in (first..from).chain(to..end) {
             let window = Window::last(Time((number + 1) * PIECE_MS), PIECE_MS);
             self.pieces.insert((engine, number), piece(data, engine, window, &mut self.scratch));
@@ -158,12 +162,11 @@ fn piece(data: &Data, engine: u8, window: Window, scratch: &mut HistogramWindow)
     let of = |metric| rate(data, engine, metric, window).value();
     let mut mean = |metric| {
         data.histogram_window(Subject::Engine(engine), metric, window, scratch);
-        scratch.sum.filter(|_| scratch.n > 0).map(|sum| sum / scratch.n as f64)
+        scratch.mean()
     };
     let (itl, ttft) = (mean(Metric::Itl), mean(Metric::Ttft));
     let (prompt_len, answer_len) = (mean(Metric::PromptLen), mean(Metric::GenerationLen));
-    let (hits, queries) = (of(Metric::PrefixHits), of(Metric::PrefixQueries).filter(|&rate| rate > 0.0));
-    let hit_share = hits.zip(queries).map(|(hits, queries)| (hits / queries).clamp(0.0, 1.0));
+    let hit_share = prefix_hit_pct(data, engine, window).value().map(|pct| pct / 100.0);
     let running = of(Metric::RequestsRunning);
     let generated = of(Metric::GenerationTokens);
     let load = Load::of(running, of(Metric::PromptTokens), hit_share, generated);

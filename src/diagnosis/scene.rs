@@ -11,7 +11,7 @@ pub(super) use gpu::{GpuProcessScene, GpuScene};
 pub(super) use host::HostScene;
 
 use crate::model::Time;
-use crate::store::{Data, HistogramWindow, Window};
+use crate::store::{Data, HistogramWindow, ProcessRow, Window};
 
 use super::past::Past;
 use super::slo::Slo;
@@ -68,6 +68,20 @@ impl<'a> Scene<'a> {
         let mut scratch = HistogramWindow::default();
         self.engines.iter().map(|engine| engine.client(self.data, self.at, &mut scratch)).collect()
     }
+}
+
+/// The mean of a figure of a process over so many tables, so many ms apart, up to `at`; `None` where none has it.
+fn process_mean(
+    data: &Data,
+    pid: u32,
+    at: Time,
+    (tables, apart_ms): (u64, u64),
+    of: impl Fn(&ProcessRow) -> Option<f64>,
+) -> Option<f64> {
+    let tables = (0..tables).filter_map(|back| data.processes(at - back * apart_ms));
+    let rows = tables.filter_map(|table| table.rows.iter().find(|row| row.pid == pid));
+    let values: Vec<f64> = rows.filter_map(of).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 impl LatencySplit {

@@ -307,10 +307,8 @@ fn host(data: &Data, window: Window, gaps: &mut Gaps) -> Host {
 /// A row for each process and GPU; a process without device memory has one row of its own.
 fn processes(data: &Data, window: Window, gaps: &mut Gaps) -> Vec<Process> {
     gaps.enter(String::new());
-    let table = data.processes(window.end);
-    let fresh = table.filter(|table| window.end.since(table.at) <= u64::from(table.valid_ms));
-    let Some(table) = fresh else {
-        let why = if table.is_some() { Why::Stale } else { Why::NotYet };
+    let Some(table) = data.current_processes(window.end) else {
+        let why = if data.processes(window.end).is_some() { Why::Stale } else { Why::NotYet };
         gaps.row("processes", why, None);
         return data.gpu_processes().iter().enumerate().map(|(i, held)| nameless(held, i, why, gaps)).collect();
     };

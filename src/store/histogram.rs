@@ -156,6 +156,11 @@ impl HistogramWindow {
         self.parts.clear();
     }
 
+    /// The exact mean of the observations; `None` where there is none, or no sum of them.
+    pub fn mean(&self) -> Option<f64> {
+        self.sum.filter(|_| self.n > 0).map(|sum| sum / self.n as f64)
+    }
+
     /// Adds an interval. Neighbours with the same number of their `part` are kept as one; there should be no more than
     /// [`MOST_PARTS`] of them.
     pub fn add(&mut self, interval: &Interval<'_>, part: usize) {

@@ -374,6 +374,11 @@ impl Data {
         self.processes.at(at)
     }
 
+    /// The process table that is current at `at`; `None` where there is none, or it is too old to be called that.
+    pub fn current_processes(&self, at: Time) -> Option<&ProcessTable> {
+        self.processes(at).filter(|table| table.is_current(at))
+    }
+
     /// Processes with device memory, as NVML listed them last.
     pub fn gpu_processes(&self) -> &[GpuProcess] {
         &self.gpu_processes

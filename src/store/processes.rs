@@ -65,6 +65,13 @@ pub struct ProcessTable {
     pub rows: Vec<ProcessRow>,
 }
 
+impl ProcessTable {
+    /// Whether it may be called current at `at`.
+    pub fn is_current(&self, at: Time) -> bool {
+        at.since(self.at) <= u64::from(self.valid_ms)
+    }
+}
+
 /// Readings of the process table.
 #[derive(Debug, Default)]
 pub(super) struct ProcessHistory {

@@ -25,8 +25,7 @@ pub struct UsedLength {
 /// Mean of what finished requests used: a prompt, and this share of an output. `nothing`: why there may be
 /// none.
 fn mean(prompt: &HistogramWindow, output: &HistogramWindow, share: f64, nothing: Why) -> Reading {
-    let mean = |window: &HistogramWindow| window.sum.filter(|_| window.n > 0).map(|sum| sum / window.n as f64);
-    let length = mean(prompt).zip(mean(output)).map(|(prompt, output)| prompt + output * share);
+    let length = prompt.mean().zip(output.mean()).map(|(prompt, output)| prompt + output * share);
     length.map_or(Reading::Missing(nothing), Reading::new)
 }
 

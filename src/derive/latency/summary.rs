@@ -45,7 +45,7 @@ impl Summary {
             data.histogram_window(subject, metric, window, scratch);
             return Self::Histogram {
                 n: scratch.n,
-                mean: scratch.sum.filter(|_| scratch.n > 0).map(|sum| sum / scratch.n as f64),
+                mean: scratch.mean(),
                 quantiles: QUANTILES.map(|q| quantile(scratch, q)),
                 edges: Arc::clone(&scratch.edges),
             };

@@ -1,7 +1,7 @@
 //! One engine: what runs and waits, where the time of its requests goes, what its processes do, and how it was started.
 
 use crate::derive::exposed::{level, rate};
-use crate::derive::kv::Layout;
+use crate::derive::kv::{Layout, prefix_hit_pct};
 use crate::derive::means::{MEANS, mean};
 use crate::derive::quantile::quantile;
 use crate::engine::launch;
@@ -11,7 +11,7 @@ use crate::store::{Bin, Data, HistogramWindow, ProcessRow, Series, ThreadRow, Wi
 
 use super::super::past::{Load, Past, Usual};
 use super::super::{ClientView, LatencySplit};
-use super::QUANTILES_MS;
+use super::{QUANTILES_MS, process_mean};
 
 /// The window of what runs and waits, ms: four scrapes. It has to be short, since nobody may have waited before it.
 const QUEUE_MS: u64 = 4_000;
@@ -165,10 +165,9 @@ impl EngineScene {
             histogram_mean(data, subject, Metric::PromptLen, Window::last(at, PROMPTS_MS), &mut prompts),
         );
         let answer_len = histogram_mean(data, subject, Metric::GenerationLen, window, scratch);
-        let (hits, queries) = (over(Metric::PrefixHits), over(Metric::PrefixQueries).filter(|&rate| rate > 0.0));
-        let hit_share = hits.zip(queries).map(|(hits, queries)| (hits / queries).clamp(0.0, 1.0));
+        let hit_share = prefix_hit_pct(data, index, window).value().map(|pct| pct / 100.0);
         let prompt = over(Metric::PromptTokens);
-        let running_mean = rate(data, index, Metric::RequestsRunning, Window::last(at, QUEUE_MS)).value();
+        let running_mean = rate(data, index, Metric::RequestsRunning, queued).value();
         let generated = over(Metric::GenerationTokens);
         let load = Load::of(running_mean, prompt, hit_share, generated);
         Self {
@@ -353,7 +352,7 @@ fn histogram_mean(
     out: &mut HistogramWindow,
 ) -> Option<f64> {
     data.histogram_window(subject, metric, window, out);
-    out.sum.filter(|_| out.n > 0).map(|sum| sum / out.n as f64)
+    out.mean()
 }
 
 /// How long ago the last of [`PROGRESS`] moved; where none did, for how long that is known, and `false`.
@@ -367,8 +366,7 @@ fn still(data: &Data, subject: Subject, at: Time) -> (Option<u64>, bool) {
 
 /// The engine's processes over the last seconds, their GPUs, and the words that started it.
 fn processes(data: &Data, pids: &[u32], at: Time) -> (Vec<EngineProcess>, Vec<u8>, Vec<String>) {
-    let current = |table: &&crate::store::ProcessTable| at.since(table.at) <= u64::from(table.valid_ms);
-    let Some(newest) = data.processes(at).filter(current) else { return Default::default() };
+    let Some(newest) = data.current_processes(at) else { return Default::default() };
     let rows: Vec<&ProcessRow> = newest.rows.iter().filter(|row| pids.contains(&row.pid)).collect();
     let mut gpus: Vec<u8> = rows.iter().flat_map(|row| row.gpus.iter().map(|&(gpu, _)| gpu)).collect();
     gpus.sort_unstable();
@@ -377,7 +375,8 @@ fn processes(data: &Data, pids: &[u32], at: Time) -> (Vec<EngineProcess>, Vec<u8
         rows.iter().map(|row| row.command.split_whitespace().map(ToOwned::to_owned).collect()).collect();
     let server = |words: &Vec<String>| launch::recognise(words).is_some_and(|l| l.role == launch::Role::Server);
     let averaged = rows.iter().zip(&words).map(|(row, words)| {
-        let over = |of: fn(&ProcessRow) -> Reading| averaged(data, row.pid, at, of);
+        let over =
+            |of: fn(&ProcessRow) -> Reading| process_mean(data, row.pid, at, (TABLES, TABLE_MS), |row| of(row).value());
         EngineProcess {
             pid: row.pid,
             role: if server(words) && row.gpus.is_empty() { Role::Server } else { Role::Core },
@@ -408,12 +407,4 @@ fn longest_wait(row: &ProcessRow) -> Reading {
     let known = row.threads.iter().any(|thread| thread.wait_pct.value().is_some());
     let none = if known { Reading::new(0.0) } else { Reading::Missing(Why::NotYet) };
     waits.reduce(f64::max).map_or(none, Reading::new)
-}
-
-/// The mean of a figure of a process over the last tables.
-fn averaged(data: &Data, pid: u32, at: Time, of: fn(&ProcessRow) -> Reading) -> Option<f64> {
-    let tables = (0..TABLES).filter_map(|back| data.processes(at - back * TABLE_MS));
-    let values: Vec<f64> =
-        tables.filter_map(|table| of(table.rows.iter().find(|row| row.pid == pid)?).value()).collect();
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }

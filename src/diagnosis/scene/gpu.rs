@@ -6,6 +6,7 @@ use crate::model::{Metric, Reading, Subject, Time};
 use crate::store::{Bin, Data, Window};
 
 use super::engine::EngineScene;
+use super::process_mean;
 
 /// Length of a piece of time that is busy or not, ms: the default period of the fast readings.
 const PIECE_MS: u64 = 250;
@@ -190,8 +191,7 @@ fn held(data: &Data, gpu: u8, window: Window, busy: Option<f64>) -> Vec<(u64, f6
 
 /// Processes on the GPU that belong to none of the engines.
 fn others(data: &Data, gpu: u8, window: Window, engines: &[EngineScene]) -> Vec<GpuProcessScene> {
-    let current = |table: &&crate::store::ProcessTable| window.end.since(table.at) <= u64::from(table.valid_ms);
-    let Some(table) = data.processes(window.end).filter(current) else { return Vec::new() };
+    let Some(table) = data.current_processes(window.end) else { return Vec::new() };
     let own = |pid: u32| engines.iter().any(|engine| engine.pids.contains(&pid));
     // Without an engine nobody is a neighbour: whoever computes is the work. A process of an engine that is not known
     // as one says so by its title or command line.
@@ -211,10 +211,5 @@ fn others(data: &Data, gpu: u8, window: Window, engines: &[EngineScene]) -> Vec<
 
 /// The driver's share of the SMs' time that a process had on a GPU, %: a mean, since single ones are off by a third.
 fn share(data: &Data, pid: u32, gpu: u8, at: Time) -> Option<f64> {
-    let tables = (0..SHARE_TABLES).filter_map(|back| data.processes(at - back * SHARE_MS));
-    let shares: Vec<f64> = tables
-        .filter_map(|table| table.rows.iter().find(|row| row.pid == pid))
-        .filter_map(|row| row.shares.iter().find(|(on, _)| *on == gpu)?.1.value())
-        .collect();
-    (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
+    process_mean(data, pid, at, (SHARE_TABLES, SHARE_MS), |row| row.shares.iter().find(|(on, _)| *on == gpu)?.1.value())
 }

@@ -41,8 +41,7 @@ impl HostScene {
 
 /// The busiest of the other processes that are listed while a server is short of CPU.
 fn busiest_other(data: &Data, at: Time) -> Option<(u32, String, f64)> {
-    let table = data.processes(at).filter(|table| at.since(table.at) <= u64::from(table.valid_ms))?;
-    let others = table.rows.iter().filter(|row| row.other);
+    let others = data.current_processes(at)?.rows.iter().filter(|row| row.other);
     let busiest = others.filter_map(|row| Some((row, row.cpu_pct.value()?))).max_by(|a, b| a.1.total_cmp(&b.1));
     busiest.map(|(row, cpu)| (row.pid, row.command.to_string(), cpu))
 }

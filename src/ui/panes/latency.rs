@@ -146,8 +146,7 @@ impl Pane for Latency {
         self.headline = self.grid.headline();
         self.median = self.grid.median();
         self.p95 = quantile(self.grid.visible(), 0.95).filter(|q| q.enough);
-        let seen = self.grid.visible();
-        self.mean = seen.sum.filter(|_| seen.n > 0).map(|sum| sum / seen.n as f64);
+        self.mean = self.grid.visible().mean();
         self.end = Some(TimeEnd::of(view, data.oldest()));
         if area.height >= WITH_TABLE {
             self.table.prepare(data, view, &mut self.scratch);

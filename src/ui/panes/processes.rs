@@ -182,7 +182,7 @@ impl Processes {
 
     fn word_title(&mut self, table: &ProcessTable, end: Time) {
         let age = end.since(table.at);
-        self.stale = age > u64::from(table.valid_ms);
+        self.stale = !table.is_current(end);
         let title = &mut self.title;
         // Writing to a String never fails.
         if self.stale {
