@@ -67,6 +67,8 @@
 #define IDLE_OR(value) (value)
 #endif
 
+#define MOST_GPUS 64
+
 enum { OK = 0, INVALID = 2, REFUSED = 3, DENIED = 4, NOT_FOUND = 6, TOO_SMALL = 7, TIMEOUT = 10, LOST = 15, MISMATCH = 18, DEPRECATED = 26 };
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -84,15 +86,17 @@ typedef struct { u32 version, supported; } Support;
 typedef struct { u32 index; } Gpu;
 typedef struct { double taken; } Taken;
 
-/* The sizes and one late offset of each, as the Rust bindings have them. */
+/* The sizes and one late offset of each, as the Rust bindings have them; a script that compiles this has none to compare with. */
+#ifdef SIZE_MEMORY
 _Static_assert(sizeof(Memory) == SIZE_MEMORY, "memory");
 _Static_assert(sizeof(Process) == SIZE_PROCESS, "process");
 _Static_assert(sizeof(Field) == SIZE_FIELD && offsetof(Field, value) == OFFSET_FIELD_VALUE, "field");
 _Static_assert(sizeof(Metrics) == SIZE_METRICS && offsetof(Metrics, metrics) == OFFSET_METRICS, "metrics");
 _Static_assert(offsetof(Metric, unit) == OFFSET_UNIT, "unit");
 _Static_assert(sizeof(TemperatureV) == SIZE_TEMPERATURE, "temperature");
+#endif
 
-static Gpu gpus[8] = { { 0 }, { 1 }, { 2 }, { 3 }, { 4 }, { 5 }, { 6 }, { 7 } };
+static Gpu gpus[MOST_GPUS];
 
 static int control(const char *name) { return access(name, F_OK) == 0; }
 static void note(const char *name) { FILE *file = fopen(name, "w"); if (file) fclose(file); }
@@ -116,7 +120,9 @@ int nvmlShutdown(void) { return OK; }
 int nvmlEventSetFree(void *set) { (void)set; return OK; }
 /* Xid errors: each reading of the file `xid` finds one on GPU 0 and takes it away; others are not asked for. */
 typedef struct { Gpu *gpu; u64 type, data; u32 gpu_instance, compute_instance; } Event;
+#ifdef SIZE_EVENT
 _Static_assert(sizeof(Event) == SIZE_EVENT, "event");
+#endif
 typedef struct { int of; } EventSet;
 int nvmlEventSetCreate(EventSet **out) { *out = calloc(1, sizeof(EventSet)); return OK; }
 int nvmlDeviceRegisterEvents(Gpu *gpu, u64 types, EventSet *set) {
@@ -135,7 +141,8 @@ int nvmlSystemGetDriverVersion(char *out, u32 size) { snprintf(out, size, DRIVER
 int nvmlSystemGetCudaDriverVersion_v2(int *out) { *out = 13000; return OK; }
 int nvmlDeviceGetCount_v2(u32 *out) { *out = GPUS; return OK; }
 int nvmlDeviceGetHandleByIndex_v2(u32 index, Gpu **out) {
-    if (index + 1 > GPUS) return INVALID;
+    if (index + 1 > GPUS || index >= MOST_GPUS) return INVALID;
+    gpus[index].index = index;
     *out = &gpus[index];
     return OK;
 }
@@ -281,7 +288,9 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(Gpu *gpu, u32 *count, Process *out)
 /* How the processes of GPU 0 share it: 4242 has 62 % in the newest sample, of 4244 there is only an old one, and 9 is
  * gone. Time moves with each question; nobody asks about a GPU that one process has for itself. */
 typedef struct { u32 pid; u64 time; u32 sm, memory, encoder, decoder; } Share;
+#ifdef SIZE_SHARE
 _Static_assert(sizeof(Share) == SIZE_SHARE, "share");
+#endif
 int nvmlDeviceGetProcessUtilization(Gpu *gpu, Share *out, u32 *count, u64 since) {
     static u64 time = 1000000;
     GATE(gpu);
