@@ -117,7 +117,11 @@ impl AuthFile {
         if length as u64 > MAX_FILE { Err(AuthFileError::TooLong) } else { Self::parse(&text) }
     }
 
-    fn parse(text: &str) -> Result<Self, AuthFileError> {
+    /// Understands the text of such a file.
+    ///
+    /// # Errors
+    /// The first line that is wrong, without a word of it.
+    pub fn parse(text: &str) -> Result<Self, AuthFileError> {
         let mut lines: Vec<Line> = Vec::new();
         for (i, text) in text.lines().enumerate() {
             let text = text.trim();

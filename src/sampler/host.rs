@@ -164,6 +164,15 @@ impl CpuTicks {
     }
 }
 
+/// Every parser here on the same text, for `fuzz/`.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(text: &str) {
+    let numbers = [number_after(text, "MemTotal:"), snmp(text, "Tcp:", "RetransSegs"), psi_some_total(text)];
+    let busy = CpuTicks::parse(text).map(|ticks| ticks.busy_since(Some(CpuTicks { idle: 0, all: 0 })));
+    assert!(busy.is_none_or(|busy| busy.is_ok_and(|busy| (0.0..=100.0).contains(&busy)) || busy.is_err()));
+    let _ = (numbers, cpu_count(text));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

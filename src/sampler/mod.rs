@@ -146,6 +146,14 @@ pub struct Sampler {
 pub const SAMPLERS: &[Sampler] =
     &[nvml::SAMPLER, dcgm::SAMPLER, host::SAMPLER, process::SAMPLER, cost::SAMPLER, engines::SAMPLER];
 
+/// Every parser of a file below `/proc` and `/sys` on the same text, for `fuzz/`.
+#[cfg(fuzzing)]
+pub fn fuzz_host_files(text: &str) {
+    host::fuzz(text);
+    process::fuzz(text);
+    discover::fuzz(text);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

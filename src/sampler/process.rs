@@ -329,6 +329,14 @@ impl Users {
     }
 }
 
+/// Every parser below on the same text, for `fuzz/`.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(text: &str) {
+    limits::fuzz(text);
+    threads::fuzz(text);
+    let _ = stat::Times::parse(text).map(stat::Times::cpu_ms);
+}
+
 #[cfg(test)]
 mod tests {
     use super::stat::Times;

@@ -376,3 +376,9 @@ enum Asked {
     /// It was not asked.
     Nothing,
 }
+
+/// Every parser below on the same text, for `fuzz/`.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(text: &str) {
+    namespace::fuzz(text);
+}

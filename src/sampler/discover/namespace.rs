@@ -127,6 +127,12 @@ pub(super) fn ask_inside(address: SocketAddr, addresses: &[IpAddr]) -> Vec<Socke
     ips.into_iter().map(|ip| SocketAddr::new(ip, address.port())).collect()
 }
 
+/// Every parser here on the same text, for `fuzz/`.
+#[cfg(fuzzing)]
+pub(in crate::sampler) fn fuzz(text: &str) {
+    let _ = (addresses_v4(text).len(), addresses_v6(text).len());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -176,6 +176,19 @@ fn throttled(stat: &Path) -> Reading {
     ms.ok_or(Why::Unsupported).into()
 }
 
+/// Every parser here on the same text, for `fuzz/`.
+#[cfg(fuzzing)]
+pub(in crate::sampler) fn fuzz(text: &str) {
+    if let Some(cpus) = parse(text) {
+        assert_eq!(parse(&write(&cpus)).as_ref(), Some(&cpus));
+        assert!(shared(&cpus, &cpus) >= 0.0);
+    }
+    if let Some((quota, period)) = text.split_once(' ') {
+        let _ = cores(quota, period);
+    }
+    let _ = quota(Path::new("/nonexistent"), text);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

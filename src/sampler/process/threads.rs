@@ -151,6 +151,12 @@ fn schedstat(text: &str) -> Option<(u64, u64)> {
     (slices > 0).then_some((cpu, wait))
 }
 
+/// Every parser here on the same text, for `fuzz/`.
+#[cfg(fuzzing)]
+pub(in crate::sampler) fn fuzz(text: &str) {
+    let _ = schedstat(text);
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::Command;
