@@ -11,17 +11,18 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
-use support::{BODY, PATIENT, Server, Session, fact, http, latest, path, read_head, vllm};
-use warptop::model::{FactKey, Metric, SourceId, SourceState, Subject};
+use support::{BODY, PATIENT, Server, Session, fact, http, latest, path, read_head, until, vllm};
+use warptop::model::{Batch, Clock as _, FactKey, Metric, SourceId, SourceState, Subject, SystemClock};
 use warptop::net::access::{Access, AuthFile, Token};
 use warptop::net::tls::Authorities;
-use warptop::sampler::Options;
-use warptop::store::Data;
+use warptop::sampler::{Context, Options, SAMPLERS, Sink, Stop};
+use warptop::store::{Data, Retention, Store};
 
 const SECRET: &str = "hunter2-hunter2";
 
@@ -137,6 +138,10 @@ fn an_engine_behind_a_gateway_is_read_over_tls() {
     assert_eq!(fact(&session.store.read(), FactKey::Url), Some(url.as_str()));
 }
 
+/// Fault: engine: its certificate is expired, for another host or of an unknown authority
+/// Seen: `not valid yet`, `expired`, or what else is wrong with it
+/// Works: other engines
+/// Recovers: with the first answer under a certificate that holds
 #[test]
 fn every_failure_of_tls_has_its_words() {
     let (authority, other, later) = (Authority::new("one"), Authority::new("other"), Authority::new("one"));
@@ -214,6 +219,10 @@ fn hang_up(mut stream: TcpStream) {
     drop(stream.read(&mut [0; 4096]));
 }
 
+/// Fault: engine: plain HTTP at a port that wants TLS
+/// Seen: `does it want https?`
+/// Works: other engines
+/// Recovers: with the right URL
 #[test]
 fn plain_http_at_a_port_that_wants_tls_is_told() {
     let own = certificate(&["127.0.0.1"], None, |_| ());
@@ -223,10 +232,17 @@ fn plain_http_at_a_port_that_wants_tls_is_told() {
 }
 
 /// A server that keeps the heads of all requests.
-fn listening(answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> (Server, Arc<Mutex<Vec<String>>>) {
+fn listening(answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> (Server, Heads) {
+    answering(TcpListener::bind("127.0.0.1:0").unwrap(), answer)
+}
+
+/// Requests that a server got: request line and headers of each.
+type Heads = Arc<Mutex<Vec<String>>>;
+
+fn answering(at: TcpListener, answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> (Server, Heads) {
     let heads = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&heads);
-    let server = Server::accept(TcpListener::bind("127.0.0.1:0").unwrap(), move |mut stream| {
+    let server = Server::accept(at, move |mut stream| {
         if let Some(head) = read_head(&stream) {
             let answer = answer(&head);
             kept.lock().unwrap().push(head);
@@ -268,6 +284,10 @@ fn a_key_opens_what_it_is_for() {
     assert!(heads.iter().any(|head| path(head) == "/version"), "the extras are asked with the key as well");
 }
 
+/// Fault: engine: it wants a key, or refuses the one it got
+/// Seen: `present, needs a key (HTTP 401): put it into WARPTOP_ENGINE_TOKEN or a file for --engine-auth`
+/// Works: other engines, GPUs and host
+/// Recovers: with the first answer to a key
 #[test]
 fn a_missing_or_wrong_key_is_told_with_what_to_do() {
     let cases = [
@@ -298,6 +318,10 @@ fn a_missing_or_wrong_key_is_told_with_what_to_do() {
     );
 }
 
+/// Fault: engine: it redirects to another origin
+/// Seen: where it redirects to, and `(HTTP 307), which is not followed`
+/// Works: a redirect within its origin, with its key
+/// Recovers: with the first answer that is none
 #[test]
 fn a_redirect_carries_the_key_within_its_origin_only() {
     let authority = Authority::new("one");
@@ -332,6 +356,92 @@ fn a_redirect_carries_the_key_within_its_origin_only() {
     assert!(stolen.lock().unwrap().is_empty(), "nothing was asked of the other origin");
 }
 
+/// Servers at the same port of 127.0.0.1, 127.0.0.2 and, where there is IPv6, `::1`; each with the heads it got.
+fn neighbours() -> (u16, Vec<(Server, Heads)>) {
+    let first = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = first.local_addr().unwrap().port();
+    let others = [format!("127.0.0.2:{port}"), format!("[::1]:{port}")];
+    let others = others.iter().filter_map(|at| TcpListener::bind(at).ok());
+    // Below a path of its own for each case.
+    let below = |path: &str| format!("/{}", path.splitn(3, '/').nth(2).unwrap_or_default());
+    let listen = |listener| answering(listener, move |head| vllm(&below(path(head)), BODY, "1"));
+    (port, std::iter::once(first).chain(others).map(listen).collect())
+}
+
+/// Fault: engine: another user's server listens at the address beside the engine's
+/// Seen: `present, needs a key (HTTP 401)`, where it wants one
+/// Works: it is read, without a key
+/// Recovers: with a line of its own in the file of keys
+#[test]
+fn a_key_does_not_go_to_the_address_beside_its_own() {
+    let (port, servers) = neighbours();
+    let hosts = ["127.0.0.1", "127.0.0.2", "[::1]", "localhost"];
+    let cases = [
+        (0, 0, true),
+        (0, 1, false),
+        (0, 2, false),
+        (0, 3, false),
+        (1, 0, false),
+        (2, 0, false),
+        (1, 1, true),
+        (3, 0, true),
+        (3, 1, false),
+    ];
+    for (case, (line, url, opens)) in cases.into_iter().enumerate() {
+        let (line, url) = (format!("http://{}:{port}", hosts[line]), format!("http://{}:{port}/{case}", hosts[url]));
+        if servers.len() < 3 && url.contains("::1") {
+            continue;
+        }
+        let access = access("", &format!("{line} bearer {SECRET}"));
+        let session = Session::with(&Options { engine_urls: vec![url.clone()], access, ..Options::default() }, PATIENT);
+        assert_eq!(session.outcome(&url), SourceState::Ok);
+        session.wait("the version", |data| fact(data, FactKey::Version).map(|_| ()));
+        drop(session);
+        let heads = servers.iter().flat_map(|(_, heads)| heads.lock().unwrap().clone());
+        let heads: Vec<String> = heads.filter(|head| path(head).starts_with(&format!("/{case}/"))).collect();
+        let with_key = heads.iter().filter(|head| head.contains(SECRET)).count();
+        assert!(!heads.is_empty(), "{url} was asked");
+        assert_eq!(with_key, if opens { heads.len() } else { 0 }, "a line for {line}, asked: {url}");
+    }
+}
+
+/// The DCGM exporter at `url`, read until its state is told; there is no driver.
+fn exporter(url: &str, access: Access) -> SourceState {
+    let (store, stop) = (Arc::new(Store::new(Retention::HOUR)), Stop::default());
+    let clock = Arc::new(SystemClock::start());
+    let mut batch = Batch::new(SourceId::Nvml, clock.now(), Batch::FOREVER);
+    batch.state = Some(SourceState::Absent("no driver".into()));
+    store.push(&batch);
+    let sink = Sink::new(Arc::clone(&store), None);
+    let context = Context { sink, clock, stop: stop.clone(), interval: Duration::from_millis(250) };
+    let sampler = SAMPLERS.iter().find(|sampler| sampler.id == "dcgm").unwrap();
+    (sampler.start)(&context, &Options { dcgm_url: Some(url.to_owned()), access, ..Options::default() });
+    let state = until("the exporter is read", || {
+        let data = store.read();
+        let state = data.source(SourceId::Dcgm)?.state_at(data.newest()).clone();
+        (state != SourceState::Starting).then_some(state)
+    });
+    stop.stop();
+    state
+}
+
+/// Fault: engine: a DCGM exporter wants a key
+/// Seen: `needs a key (HTTP 401): put it into a file for --engine-auth`
+/// Works: the driver's own figures, and every engine
+/// Recovers: once a line for it is in the file of keys
+#[test]
+fn the_token_for_engines_never_goes_to_an_exporter() {
+    let (server, heads) = listening(locked);
+    let url = format!("http://{}", server.url());
+    let state = exporter(&url, access(SECRET, ""));
+    assert!(state.why().contains("needs a key (HTTP 401): put it into a file for --engine-auth"), "{state:?}");
+    let asked = std::mem::take(&mut *heads.lock().unwrap());
+    assert!(!asked.is_empty() && !asked.iter().any(|head| head.contains("authorization")), "{asked:?}");
+    let state = exporter(&url, access("token-of-engines", &format!("{url} bearer {SECRET}\n{url} x-tenant: a b")));
+    assert!(!state.why().contains("key"), "its line opens it: {state:?}");
+    assert!(!heads.lock().unwrap().iter().any(|head| head.contains("token-of-engines")));
+}
+
 /// Not a test: the process that the next one looks for. "vllm" is in its command line.
 #[test]
 #[ignore = "is started by the test below"]
@@ -344,6 +454,10 @@ fn vllm_stand_in() {
     println!("fished {} of {}", heads.iter().filter(|head| head.contains("token-of-others")).count(), heads.len());
 }
 
+/// Fault: engine: any process listens and looks like an engine, to fish for keys
+/// Seen: nothing: it gets no key but that of its own line
+/// Works: the engine whose line it is
+/// Recovers: nothing is lost
 #[test]
 fn an_engine_that_was_found_gets_only_the_key_of_its_line() {
     let mut child = Command::new(std::env::current_exe().unwrap())

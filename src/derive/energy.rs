@@ -14,7 +14,7 @@
 //! every 10 s, so tokens are counted over the time between its readings, not over the window as asked. It
 //! must not know how the figures are drawn. Invariant: no figure from nominal or time-averaged power.
 
-use crate::model::{FactKey, Metric, Reading, SourceId, Subject, Time, Why};
+use crate::model::{Address, FactKey, Metric, Reading, SourceId, Subject, Time, Why};
 use crate::store::{Data, ProcessTable, Window};
 
 use super::exposed::{both, rate};
@@ -159,10 +159,7 @@ fn listed(data: &Data, table: &ProcessTable) -> bool {
 
 /// Whether a URL names this host for certain; of an imported recording it names no host at all.
 fn is_local(url: &str) -> bool {
-    let Some((_, rest)) = url.split_once("://") else { return true };
-    let host = rest.split('/').next().unwrap_or_default();
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    ["localhost", "127.", "[::1]", "0.0.0.0"].iter().any(|local| host.starts_with(local))
+    !url.contains("://") || Address::parse(url).is_some_and(|address| address.is_local())
 }
 
 /// From the reading of the energy counter at or before the window's start to the last one in it: a rate

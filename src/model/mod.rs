@@ -4,6 +4,7 @@
 //! (no driver, socket or file) nor how it is shown (no terminal). Invariant: a value that is not
 //! known is a [`Why`], never a number.
 
+pub mod address;
 pub mod batch;
 pub mod ceiling;
 pub mod clock;
@@ -15,6 +16,7 @@ pub mod process;
 pub mod reading;
 pub mod text;
 
+pub use address::Address;
 pub use batch::{Batch, Fact, FactKey, HistogramSample, Sample, SourceId, SourceState};
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use event::{EventEdge, EventLine};

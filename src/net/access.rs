@@ -2,7 +2,7 @@
 //!
 //! It must not know HTTP answers or engines. Invariants: a secret is in a header value that is marked
 //! sensitive, so that no `Debug` shows it; no error holds a word of what was read; a token from the
-//! environment goes to engines that the user named, never to one that was merely found.
+//! environment goes to engines that the user named, never to one that was merely found or to an exporter.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -176,7 +176,7 @@ impl Line {
 }
 
 impl Access {
-    /// An endpoint with what may be sent to it. `named`: the user gave it with `--engine`.
+    /// An endpoint with what may be sent to it. `named`: it is an engine, and the user gave it with `--engine`.
     pub fn equip(&self, endpoint: Endpoint, named: bool) -> Endpoint {
         let mut headers = self.file.headers(&endpoint);
         let mut from = From { token_allowed: named, file: !headers.is_empty(), ..From::default() };

@@ -4,7 +4,7 @@
 //! get into anything that is shown or recorded.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -13,6 +13,7 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
 use super::access::Key;
+use crate::model::Address;
 
 /// A base URL.
 #[derive(Clone, PartialEq, Eq)]
@@ -56,6 +57,9 @@ impl Endpoint {
         let path = base.path().trim_end_matches('/');
         let path = path.strip_suffix("/metrics").unwrap_or(path).trim_end_matches('/').to_owned();
         base.set_path(&path);
+        if Address::parse(base.as_str()).is_none() {
+            return Err(bad("no host that can be asked"));
+        }
         let mut shown = base.clone();
         // Both fail only for URLs that cannot have a host, which http always has.
         let _ = shown.set_username("");
@@ -145,22 +149,17 @@ impl Endpoint {
 
     /// Host and port, the host left out when it is this one: `:8000`, `gpu7:8000`.
     pub fn place(&self) -> String {
-        let (host, port) = self.address();
-        if host == LOOPBACK { format!(":{port}") } else { format!("{host}:{port}") }
+        self.address().map(|address| address.to_string()).unwrap_or_default()
     }
 
-    /// Host and port, with one name for this host.
-    fn address(&self) -> (&str, u16) {
-        let host = self.base.host_str().unwrap_or_default();
-        let local = matches!(host, "localhost" | "[::1]" | "[::]" | "0.0.0.0") || host.starts_with("127.");
-        (if local { LOOPBACK } else { host }, self.port())
+    /// What it is compared by. Every endpoint has one: [`Endpoint::parse`] sees to it.
+    pub fn address(&self) -> Option<Address<'_>> {
+        Address::parse(self.base.as_str())
     }
 
     /// Whether it is on this host for certain: a name can lead anywhere.
     pub fn is_local(&self) -> bool {
-        let host = self.base.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let local = |address: IpAddr| address.is_loopback() || address.is_unspecified();
-        host == "localhost" || host.parse().is_ok_and(local)
+        self.address().is_some_and(|address| address.is_local())
     }
 
     /// The port asked.
@@ -170,10 +169,7 @@ impl Endpoint {
 
     /// Whether another endpoint has the same origin and lies at or below this one's path.
     pub fn covers(&self, other: &Self) -> bool {
-        let below = other.path().strip_prefix(self.path());
-        self.base.scheme() == other.base.scheme()
-            && self.address() == other.address()
-            && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        self.address().zip(other.address()).is_some_and(|(one, other)| one.covers(&other))
     }
 
     /// Length of the path: the longer of two prefixes says more.
@@ -187,11 +183,9 @@ impl Endpoint {
 
     /// Whether both lead to the same place, as far as the text tells.
     pub fn same_place(&self, other: &Self) -> bool {
-        self.address() == other.address() && self.path() == other.path()
+        self.address().zip(other.address()).is_some_and(|(one, other)| one.same_place(&other))
     }
 }
-
-const LOOPBACK: &str = "127.0.0.1";
 
 /// For a text that is no URL: what stands after the credentials and before a query.
 fn without_secrets(text: &str) -> String {
@@ -217,7 +211,7 @@ mod tests {
             ("http://gpu7:8000/", "http://gpu7:8000", "http://gpu7:8000/metrics", "gpu7:8000"),
             ("http://gpu7:8000/metrics", "http://gpu7:8000", "http://gpu7:8000/metrics", "gpu7:8000"),
             ("http://gpu7/llm/a/metrics/", "http://gpu7/llm/a", "http://gpu7/llm/a/metrics", "gpu7:80"),
-            ("http://[::1]:9/x/?token=hunter2#y", "http://[::1]:9/x", "http://[::1]:9/x/metrics", ":9"),
+            ("http://[::1]:9/x/?token=hunter2#y", "http://[::1]:9/x", "http://[::1]:9/x/metrics", "[::1]:9"),
             ("https://gw/llm/a", "https://gw/llm/a", "https://gw/llm/a/metrics", "gw:443"),
             ("HTTPS://GW:8443/metrics", "https://gw:8443", "https://gw:8443/metrics", "gw:8443"),
             (" 10.0.0.5:30000 ", "http://10.0.0.5:30000", "http://10.0.0.5:30000/metrics", "10.0.0.5:30000"),
@@ -286,7 +280,9 @@ mod tests {
     fn one_place_has_many_names() {
         let parse = |text| Endpoint::parse(text).unwrap();
         assert!(parse("localhost:8000").same_place(&parse("http://127.0.0.1:8000/metrics")));
-        assert!(parse("0.0.0.0:8000").same_place(&parse("[::1]:8000")));
+        // In any notation that a browser takes.
+        assert!(parse("0.0.0.0:8000").same_place(&parse("http://0x7f.1:8000")));
+        assert!(parse("http://2130706433:8000").is_local() && parse("127.1:8000").is_local());
         assert!(!parse("localhost:8000").same_place(&parse("localhost:8001")));
         assert!(!parse("localhost:8000/a").same_place(&parse("localhost:8000/b")));
     }

@@ -7,7 +7,7 @@ use std::fs;
 
 use crate::derive::throttle::Throttled;
 use crate::model::text::clean;
-use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
+use crate::model::{Address, FactKey, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
 use crate::probe::guard::{self, Gpu, Host, Machine, OnGpu};
 use crate::probe::life::Refusal;
 use crate::probe::report::timeline::Steps;
@@ -81,7 +81,7 @@ fn serves_here(data: &Data, engine: u8, now: Time) -> Option<String> {
     let fact = |key| data.fact(Subject::Engine(engine), key, now);
     let url = fact(FactKey::Url)?;
     let local = fact(FactKey::Pids).is_some_and(|pids| !pids.is_empty())
-        || ["://127.", "://localhost", "://[::1]"].iter().any(|host| url.contains(host));
+        || Address::parse(url).is_some_and(|address| address.is_local());
     let answers = data.source(SourceId::Engine(engine)).is_some_and(|source| !source.state_at(now).is_down());
     (local && answers).then(|| url.to_owned())
 }

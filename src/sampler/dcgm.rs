@@ -46,7 +46,8 @@ fn start(context: &Context, options: &Options) {
 fn run(context: &Context, options: &Options) {
     let parsed = options.dcgm_url.as_deref().map(Endpoint::parse).transpose();
     let named = match parsed {
-        Ok(endpoint) => endpoint.map(|endpoint| options.access.equip(endpoint, true)),
+        // The token of the environment is for engines: whoever exports figures of GPUs has no use for it.
+        Ok(endpoint) => endpoint.map(|endpoint| options.access.equip(endpoint, false)),
         Err(bad) => return say(context, SourceId::Dcgm, SourceState::Failed(bad.to_string().into())),
     };
     let https = named.as_ref().is_some_and(Endpoint::is_https);

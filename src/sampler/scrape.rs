@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use flate2::read::MultiGzDecoder;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
-use reqwest::{Client, Response, StatusCode, redirect};
+use reqwest::{Client, ClientBuilder, Response, StatusCode, redirect};
 
 pub(super) use super::trouble::Trouble;
 use crate::model::text;
@@ -28,6 +28,14 @@ pub(super) fn client(
     authorities: &Authorities,
     https: bool,
 ) -> Result<Client, Box<dyn std::error::Error>> {
+    Ok(builder(connect_timeout, authorities, https)?.build()?)
+}
+
+fn builder(
+    connect_timeout: Duration,
+    authorities: &Authorities,
+    https: bool,
+) -> Result<ClientBuilder, Box<dyn std::error::Error>> {
     let same_origin = redirect::Policy::custom(|attempt| {
         let first = attempt.previous().first();
         let follow = attempt.previous().len() <= MAX_REDIRECTS
@@ -36,7 +44,7 @@ pub(super) fn client(
     });
     // Packing would cost the engine's time; without the header a server may pack as it likes.
     let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
-    let client = Client::builder()
+    let builder = Client::builder()
         .tls_backend_preconfigured(tls::config(authorities, https)?)
         .no_proxy()
         .redirect(same_origin)
@@ -44,9 +52,8 @@ pub(super) fn client(
         .default_headers(headers)
         .user_agent(concat!("warptop/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(connect_timeout)
-        .pool_max_idle_per_host(1)
-        .build()?;
-    Ok(client)
+        .pool_max_idle_per_host(1);
+    Ok(builder)
 }
 
 /// Reads the whole answer of a path below the endpoint into `body`.
@@ -157,3 +164,6 @@ fn redirected(response: &Response) -> Trouble {
         None => Trouble::Status { status, excerpt: "no place to redirect to".to_owned() },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@
 pub(crate) mod oai;
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -38,6 +38,7 @@ pub(crate) fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
 /// A listener on loopback.
 pub(crate) struct Server {
     pub(crate) port: u16,
+    at: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -64,7 +65,7 @@ impl Server {
 
     /// Hands every connection to `handle`, in a thread of its own.
     pub(crate) fn accept(listener: TcpListener, handle: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
-        let port = listener.local_addr().unwrap().port();
+        let at = listener.local_addr().unwrap();
         let (stop, handle) = (Arc::new(AtomicBool::new(false)), Arc::new(handle));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
@@ -76,7 +77,7 @@ impl Server {
                 std::thread::spawn(move || handle(stream));
             }
         });
-        Self { port, stop, thread: Some(thread) }
+        Self { port: at.port(), at, stop, thread: Some(thread) }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -87,7 +88,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        drop(TcpStream::connect(self.at));
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }

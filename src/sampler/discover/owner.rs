@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::namespace::{Namespaces, sockets_of};
 use super::scan::{Pid, Processes, Scanner};
 use crate::engine::launch;
+use crate::model::address::{UrlHost, is_of_localhost};
 use crate::net::endpoint::Endpoint;
 
 /// A process, not to be mistaken for a later one with the same id.
@@ -92,33 +93,36 @@ impl Owners {
 enum Host {
     /// Any address of this machine will do.
     This,
+    /// The two addresses that `localhost` leads to.
+    Localhost,
     Address(IpAddr),
 }
 
 fn host_of(endpoint: &Endpoint) -> Option<Host> {
-    let url = endpoint.url("/");
-    let host = url.host_str()?;
-    if let Ok(ip) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return Some(Host::Address(ip.to_canonical()));
-    }
+    let name = match endpoint.address()?.host() {
+        UrlHost::Ip(ip) => return Some(Host::Address(ip)),
+        UrlHost::Localhost => return Some(Host::Localhost),
+        UrlHost::Name(name) => name,
+    };
     let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let this = host == "localhost" || host.eq_ignore_ascii_case(own.trim());
-    this.then_some(Host::This)
+    name.eq_ignore_ascii_case(own.trim()).then_some(Host::This)
 }
 
 /// The process that listens where an engine is asked.
 fn listener(endpoint: &Endpoint, processes: &Processes, namespaces: &mut Namespaces) -> Option<Process> {
     let (host, port) = (host_of(endpoint)?, endpoint.port());
     let own = namespaces.own()?;
-    let is_here = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified() || own.addresses.contains(&ip);
+    let is_here = |ip: IpAddr| ip.is_loopback() || own.addresses.contains(&ip);
     if let Host::Address(ip) = host
         && !is_here(ip)
     {
         return inside(SocketAddr::new(ip, port), processes, namespaces);
     }
     let asked = |bound: IpAddr| match host {
+        _ if bound.is_unspecified() => true,
         Host::This => true,
-        Host::Address(ip) => bound.is_unspecified() || bound == ip || ip.is_unspecified(),
+        Host::Localhost => is_of_localhost(bound),
+        Host::Address(ip) => bound == ip,
     };
     let inodes: HashSet<u64> = own
         .listening
@@ -214,7 +218,8 @@ mod tests {
 
     #[test]
     fn which_hosts_may_be_this_one() {
-        assert_eq!(host_of(&endpoint("localhost:8000")), Some(Host::This));
+        assert_eq!(host_of(&endpoint("localhost:8000")), Some(Host::Localhost));
+        assert_eq!(host_of(&endpoint("127.example.org:8000")), None);
         assert_eq!(host_of(&endpoint("[::1]:8000")), Some(Host::Address("::1".parse().unwrap())));
         assert_eq!(host_of(&endpoint("10.0.0.5:8000")), Some(Host::Address("10.0.0.5".parse().unwrap())));
         assert_eq!(host_of(&endpoint("gpu7.example.org:8000")), None);
@@ -279,6 +284,7 @@ mod tests {
         };
         assert_eq!(found("127.0.0.1"), Some(own));
         assert_eq!(found("localhost"), Some(own));
+        assert_eq!(found("127.0.0.2"), None, "it does not listen there");
         assert_eq!(found("192.0.2.77"), None, "another machine's");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::model::{Metric, Reading, SourceState, Why};
+use crate::model::{Address, Metric, Reading, SourceState, Why};
 use crate::ui::units::Number;
 
 /// The port of a URL as ":8000", or its end when there is none.
@@ -12,8 +12,9 @@ impl<'a> Port<'a> {
     pub(in crate::ui) fn text(&self) -> &'a str {
         let host = self.0.split("://").last().unwrap_or_default();
         let host = host.split('/').next().unwrap_or_default();
-        let local = host.strip_prefix("127.0.0.1").or_else(|| host.strip_prefix("localhost"));
-        local.filter(|port| !port.is_empty()).unwrap_or(host)
+        // Of the usual address the port says all.
+        let usual = Address::parse(self.0).is_some_and(|address| address.is_usual());
+        host.rfind(':').filter(|_| usual).map_or(host, |colon| &host[colon..])
     }
 }
 
@@ -102,6 +103,9 @@ mod tests {
         assert_eq!(Port("http://127.0.0.1:8000").to_string(), ":8000");
         assert_eq!(Port("http://localhost:9000/v1").to_string(), ":9000");
         assert_eq!(Port("https://gpu7.example:8000").to_string(), "gpu7.example:8000");
+        assert_eq!(Port("http://127.0.0.10:8000").to_string(), "127.0.0.10:8000");
+        assert_eq!(Port("http://localhost.example:8000").to_string(), "localhost.example:8000");
+        assert_eq!(Port("http://localhost").to_string(), "localhost");
         assert_eq!([Ago(240), Ago(75_900), Ago(600_000)].map(|a| a.to_string()), ["0.2 s", "75 s", "10 min"]);
         let states = [SourceState::Failed, SourceState::Unauthorized, SourceState::Stalled].map(|of| of("x".into()));
         let down = states.each_ref().map(|state| Down(state, 9000).to_string());

@@ -4,8 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::load::Level;
 use crate::load::level::{Load, Quantile, Rate, State};
-use crate::model::Reading;
-use crate::ui::chrome::words::Port;
+use crate::model::{Address, Reading};
 use crate::ui::units::{Number, Seconds};
 
 /// A load: "1 user", "8 users", "4 requests/s", "the trace"; alternate at the head of a column: "8", "4/s", "trace".
@@ -25,11 +24,7 @@ impl Display for Amount {
 
 /// Whether the endpoint of a sweep is the engine at this address, however this host is called in it.
 pub(in crate::ui::panes) fn is_same(endpoint: &str, url: &str) -> bool {
-    fn parts(url: &str) -> (&str, &str) {
-        let rest = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
-        (Port(rest).text(), rest.find('/').map_or("", |at| &rest[at..]))
-    }
-    parts(endpoint) == parts(url)
+    Address::parse(endpoint).zip(Address::parse(url)).is_some_and(|(one, other)| one.same_place(&other))
 }
 
 /// Whether a level has not begun.
