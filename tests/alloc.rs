@@ -7,6 +7,7 @@ mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::io::Cursor;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
@@ -21,10 +22,11 @@ use warptop::load::buckets::bucket;
 use warptop::load::level::{Knee, Latency, Load, Quantile, Slice, State};
 use warptop::model::metric::Domain;
 use warptop::model::{
-    Batch, CpuLimits, HistogramSample, Kind, ManualClock, Metric, ProcessSample, ProcessState, Reading, SourceId,
-    Subject, ThreadSample, Time,
+    Batch, CpuLimits, Edge, FactKey, GpuProcess, HistogramSample, Kind, ManualClock, Mark, Metric, ProcessSample,
+    ProcessState, Reading, SourceId, SourceState, Subject, ThreadSample, Time,
 };
 use warptop::probe::board::{Board, Sweep};
+use warptop::recording::{MAX_LINE, Reader};
 use warptop::runtime::{Inputs, Program, Session};
 use warptop::store::{Retention, Store};
 use warptop::ui::pane::Context;
@@ -292,6 +294,82 @@ fn the_histories_stay_below_the_stated_bound() {
     assert!(most * 2 > stated, "{most} bytes were held: a bound of {stated} says little");
 }
 
+/// A hundred times as much as the limits permit of everything at once, ten times a second.
+fn too_much(second: u64, tenth: u64, edges: &[(Metric, Arc<[f64]>)]) -> Vec<Batch> {
+    let at = Time(second * 1000 + tenth * 100);
+    let text = |i: usize| format!("{i}{}", "\u{1d11e}".repeat(200));
+    let mut batches = Vec::new();
+    for (source, subject, domain) in [
+        (SourceId::Nvml, Subject::Gpu(0), Domain::Gpu),
+        (SourceId::Engine(0), Subject::Engine(0), Domain::Engine),
+        (SourceId::Host, Subject::Host, Domain::Host),
+        (SourceId::App, Subject::App, Domain::App),
+    ] {
+        let mut batch = Batch::new(source, at, 1500);
+        let metrics = Metric::ALL.iter().filter(|m| m.kind() != Kind::Histogram);
+        // Those of all other domains too, and of a GPU that is beyond the limit.
+        for &metric in metrics.clone() {
+            batch.push(subject, metric, at.0 as f64);
+        }
+        metrics.clone().filter(|m| m.domain() == domain).for_each(|&m| batch.push(Subject::Gpu(200), m, 1.0));
+        if tenth == 0 {
+            batch.fact(subject, FactKey::Name, &text(second as usize));
+            batch.fact(subject, FactKey::Model, &text(second as usize));
+            batch.state = Some(SourceState::Degraded(text(second as usize).into()));
+            let (probe, run) = (text(0).into(), text(second as usize).into());
+            batch.marks.push(Mark { subject, probe, run, edge: Edge::Start(1000) });
+        }
+        if tenth == 0 && domain == Domain::Engine {
+            batch.histograms.extend(edges.iter().map(|(metric, edges)| HistogramSample {
+                subject,
+                metric: *metric,
+                edges: Arc::clone(edges),
+                cumulative: (0..=edges.len()).map(|i| (second * (i as u64 + 1)) as f64).collect(),
+                sum: Some(second as f64),
+                sets: 0,
+            }));
+        } else {
+            batch.partial = true;
+        }
+        batches.push(batch);
+    }
+    batches
+}
+
+/// Fault: recording: a hostile recording, or an engine, sends more of everything than any machine has
+/// Seen: how many values are not kept, below the replay
+/// Works: what is within the limits is kept for as long as always
+/// Recovers: at once
+#[test]
+fn the_worst_that_the_limits_permit_stays_below_the_stated_bound() {
+    let (before, keep) = (HELD.get().0, Retention::HOUR);
+    HELD.set((before, before));
+    let store = Store::new(keep);
+    // Ten histograms of 32 buckets are the share of an engine; one of 128 is the most; and one of 120,000.
+    let edges = |n: u32| (1..n).map(f64::from).collect::<Arc<[f64]>>();
+    let (small, huge) = (edges(32), edges(120_000));
+    let histograms: Vec<_> = Metric::ALL.iter().filter(|m| m.kind() == Kind::Histogram).copied().collect();
+    let mut all: Vec<_> = histograms.iter().map(|&m| (m, Arc::clone(&small))).collect();
+    let fixed = HELD.get().0 - before;
+    for second in 0..4_000 {
+        let now = 100_000 + second;
+        all[0].1 = if second % 500 == 7 { Arc::clone(&huge) } else { Arc::clone(&small) };
+        (0..10).for_each(|tenth| too_much(now, tenth, &all).iter().for_each(|batch| store.push(batch)));
+        if second % 100 == 0 {
+            let mut batch = Machine::processes(Time(now * 1000), 255, 2_000);
+            let held = GpuProcess { gpu: 0, pid: 1, mem: 1.0.into(), share: 1.0.into() };
+            batch.gpu_processes = Some(vec![held; 100_000]);
+            store.push(&batch);
+        }
+    }
+    // The batches themselves, of which the largest is this one, are no history.
+    let most = HELD.get().0 - before - fixed;
+    let stated = keep.worst_bytes(1, 1);
+    assert!(most <= stated, "{most} bytes are held, {stated} are stated");
+    assert!(most * 2 > stated, "{most} bytes are held: a bound of {stated} says little");
+    assert!(store.read().left_out() > 1_000);
+}
+
 #[test]
 fn process_tables_take_no_more_than_is_stated() {
     let before = HELD.get().0;
@@ -304,4 +382,45 @@ fn process_tables_take_no_more_than_is_stated() {
     let (most, stated) = (HELD.get().1 - before, Retention::HOUR.process_bytes + 200_000);
     assert!(most <= stated, "{most} bytes were held, {stated} are stated");
     assert!(most * 5 > stated * 4, "{most} bytes were held: a bound of {stated} says little");
+}
+
+/// Lines of a recording that are as costly as a line can be.
+fn costly_lines() -> Vec<String> {
+    let head = r#"{"t":1,"src":"nvml","valid_ms":1,"#;
+    let many = |part: &str| vec![part; (1 << 20) / (part.len() + 1) - 200].join(",");
+    let key = |i: usize| format!("\"{i}\":0");
+    let keys = (0..100_000).map(key).collect::<Vec<_>>().join(",");
+    let row = r#"{"pid":1,"cpu_ms":0,"rss":0,"majflt":0,"page_table":0}"#;
+    let edges = format!(r#"{{"of":"engine0","m":"ttft_s","edges":[{}],"cumulative":[],"sum":0}}"#, many("0"));
+    vec![
+        format!(r#"{head}"h":[{}]}}"#, many("0")),
+        format!(r#"{head}"h":[{edges}]}}"#),
+        format!(r#"{head}"h":{}{}}}"#, "[".repeat(500_000), "]".repeat(500_000)),
+        format!(r#"{head}"facts":[{}]}}"#, many("[]")),
+        format!(r#"{head}"marks":[{}],"events":[]}}"#, many("{}")),
+        format!(r#"{head}"s":{{"gpu0":{{{keys}}}}}}}"#),
+        format!(r#"{head}"s":{{{}}}}}"#, many(r#""gpu0":{}"#)),
+        format!(r#"{head}"procs":[{}]}}"#, many(row)),
+        format!(r#"{head}"gpu_procs":[{}]}}"#, many(r#"{"gpu":0,"pid":1,"mem":0}"#)),
+        format!(r#"{head}"state":[{}]}}"#, many("[]")),
+        "[".repeat(1 << 20),
+    ]
+}
+
+/// Fault: recording: a line that takes far more memory to read than it is long
+/// Seen: the damaged lines are counted
+/// Works: the lines before and after it
+/// Recovers: with the next line
+#[test]
+fn a_line_of_a_recording_takes_no_more_than_forty_times_its_length() {
+    for line in costly_lines() {
+        let header = r#"{"format":"warptop.recording","version":1}"#;
+        let bytes = format!("{header}\n{line}\n").into_bytes();
+        assert!(line.len() <= MAX_LINE, "{} is a line that is not read at all", line.len());
+        let before = HELD.get().0;
+        HELD.set((before, before));
+        let batches = Reader::new(Cursor::new(bytes.clone())).unwrap().count();
+        let most = HELD.get().1 - before;
+        assert!(most < 40 << 20, "{batches} batches, {most} bytes: {}", &line[..80]);
+    }
 }

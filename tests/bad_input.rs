@@ -84,6 +84,10 @@ fn with_header(header: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
+/// Fault: engine: an answer that is too long, cut, packed and damaged, a web page, no HTTP, a refusal, a redirect elsewhere
+/// Seen: the engine's row says which, for example `the answer is longer than 8 MiB: not the metrics of an engine`
+/// Works: the engine beside it
+/// Recovers: with the first good answer
 #[test]
 fn every_bad_answer_has_its_words() {
     const LONG: &str = "the answer is longer than 8 MiB: not the metrics of an engine";
@@ -163,6 +167,10 @@ fn endless(head: &'static str, part: &'static [u8], pause: Duration) -> Server {
 
 static CHUNK: LazyLock<String> = LazyLock::new(|| format!("1000\r\n{}\r\n", "x".repeat(4096)));
 
+/// Fault: engine: an answer that never ends, byte by byte or at full speed
+/// Seen: the engine's row says that it is too long or not complete in time
+/// Works: the engine beside it
+/// Recovers: with the first good answer
 #[test]
 fn answers_without_end_are_ended() {
     const LATE: (Is, &str) = (Is::Stalled, "no complete answer within 0.1 s: the engine is saturated or stuck");
@@ -250,6 +258,10 @@ fn an_engine_is_read_again_after_a_bad_answer() {
     session.wait_for_state("good again", |s| *s == SourceState::Ok);
 }
 
+/// Fault: engine: lines that cannot be read, bytes that are no text, a last line cut off
+/// Seen: the engine's row counts them: `/metrics: 1 line cannot be read`
+/// Works: all other lines of the same answer
+/// Recovers: with the first answer without them
 #[test]
 fn dirt_in_a_body_costs_only_its_own_lines() {
     let dirt = b"vllm:broken{a=\xff} 1\nvllm:kv_cache_usage_perc{engine=\"0\"} NaN\n\
@@ -266,6 +278,10 @@ fn dirt_in_a_body_costs_only_its_own_lines() {
     assert_eq!(metrics.map(|metric| last(&data, metric)), expected);
 }
 
+/// Fault: engine: values that cannot be, negative or beyond all bounds
+/// Seen: the engine's row says `/metrics: 3 values are impossible; the rest is used`
+/// Works: its other values
+/// Recovers: with the first answer without them
 #[test]
 fn impossible_values_are_told_and_not_shown() {
     let body = b"vllm:num_requests_running{engine=\"0\"} -5\nvllm:num_requests_waiting{engine=\"0\"} 1e30\n\
@@ -305,6 +321,10 @@ fn many_series() -> String {
     body
 }
 
+/// Fault: engine: an answer of 100,000 series, each of a replica, a model and an adapter of its own
+/// Seen: its values, added up
+/// Works: the engine beside it
+/// Recovers: needs none
 #[test]
 fn a_hundred_thousand_series_are_read_beside_another_engine() {
     let body = many_series();
@@ -317,12 +337,36 @@ fn a_hundred_thousand_series_are_read_beside_another_engine() {
     assert!(fact(&data, FactKey::Model).is_some_and(|models| models.chars().count() <= 256));
 }
 
+/// Fault: engine: a histogram of 60,000 buckets in an answer within the limit of size
+/// Seen: the engine's row says `/metrics: ttft_s is left out: 60001 buckets, and at most 128 are read; the rest is used`
+/// Works: its other histograms and values, and the engine beside it
+/// Recovers: with the first answer whose histogram is within the limits
+#[test]
+fn a_histogram_of_too_many_buckets_is_left_out_and_told() {
+    let mut body = "vllm:num_requests_running 3\n".to_owned();
+    for edge in (1..=60_000).map(|edge| edge.to_string()).chain(["+Inf".to_owned()]) {
+        let _ = writeln!(body, "vllm:time_to_first_token_seconds_bucket{{le=\"{edge}\"}} 5");
+    }
+    for edge in ["1.0", "+Inf"] {
+        let _ = writeln!(body, "vllm:e2e_request_latency_seconds_bucket{{le=\"{edge}\"}} 5");
+    }
+    let words = "/metrics: ttft_s is left out: 60001 buckets, and at most 128 are read; the rest is used";
+    let session = check(&Server::raw(text(body.as_bytes())), (Is::Degraded, words));
+    let data = session.store.read();
+    assert_eq!(last(&data, Metric::RequestsRunning), Reading::Value(3.0));
+    assert!(data.histogram(ENGINE, Metric::E2e).is_some() && data.histogram(ENGINE, Metric::Ttft).is_none());
+}
+
 /// The most resident memory of a process, KiB.
 fn most_memory(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
 }
 
+/// Fault: engine: answers without end, of 10 MB, packed to a thousandth, of 100,000 series: all at once, ten times a second
+/// Seen: each engine's row says what is wrong with it
+/// Works: the good engine beside them, on screen and in the recording; less than 150 MiB
+/// Recovers: with the first good answer
 #[test]
 fn bad_answers_take_little_memory_and_leave_a_recording_of_the_good_ones() {
     let none = Duration::ZERO;

@@ -94,6 +94,10 @@ fn a_time_that_no_clock_shows_is_damage() {
     assert_eq!((batches, problems), (expected(2), vec!["1 damaged or unknown line passed over".to_owned()]));
 }
 
+/// Fault: recording: a line longer than any that warptop writes
+/// Seen: below the replay, how many lines were passed over
+/// Works: the lines before and after it
+/// Recovers: with the next line
 #[test]
 fn a_line_too_long_is_passed_over() {
     let mut text = plain(1);
@@ -138,6 +142,32 @@ fn texts_and_histograms_from_a_file_are_made_safe() {
     assert_eq!(&*batches[0].facts[0].text, "ab");
     assert_eq!(batches[0].state.as_ref().unwrap().why(), "xy");
     assert_eq!(batches[0].histograms, vec![]);
+}
+
+/// Fault: recording: GPUs, buckets, processes and threads by the thousand
+/// Seen: below the replay `7 values, histograms or rows are beyond what is kept, and left out`
+/// Works: all that is within the limits
+/// Recovers: at once
+#[test]
+fn what_is_beyond_the_limits_is_left_out_and_counted() {
+    let list = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().join(",");
+    let text = String::from_utf8(plain(0)).unwrap()
+        + &format!(
+            concat!(
+                r#"{{"t":1,"src":"nvml","valid_ms":1,"s":{{"gpu200":{{"temp_c":1}},"gpu1":{{"temp_c":2}},"host":{{"temp_c":3}}}},"#,
+                r#""facts":[{{"of":"gpu77","k":"name","v":"x"}},{{"of":"gpu1","k":"name","v":"y"}}],"#,
+                r#""h":[{{"of":"engine0","m":"ttft_s","edges":[{}],"cumulative":[{}],"sum":null}}],"#,
+                r#""procs":[{}]}}"#,
+                "\n"
+            ),
+            list(1000),
+            list(1001),
+            vec![r#"{"pid":1,"cpu_ms":0,"rss":0,"majflt":0,"page_table":0}"#; 67].join(","),
+        );
+    let (batches, problems) = play(text.into_bytes()).unwrap();
+    assert_eq!((batches[0].samples.len(), batches[0].facts.len(), batches[0].histograms.len()), (1, 1, 0));
+    assert_eq!(batches[0].processes.as_ref().unwrap().len(), 64);
+    assert_eq!(problems, ["7 values, histograms or rows are beyond what is kept, and left out"]);
 }
 
 #[test]

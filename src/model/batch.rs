@@ -376,12 +376,34 @@ enum Known<T> {
     Newer(serde::de::IgnoredAny),
 }
 
-impl<T> Known<T> {
-    fn get(self) -> Option<T> {
-        match self {
-            Self::Here(part) => Some(part),
-            Self::Newer(_) => None,
+/// Parts of a batch. What is passed over takes no room: a line of 1 MiB may hold half a million of nothing.
+struct Parts<T>(Vec<T>);
+
+impl<T> Default for Parts<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Parts<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List<T>(std::marker::PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
+            type Value = Vec<T>;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+                let mut parts = Vec::new();
+                while let Some(part) = list.next_element::<Known<T>>()? {
+                    if let Known::Here(part) = part {
+                        parts.push(part);
+                    }
+                }
+                Ok(parts)
+            }
         }
+        deserializer.deserialize_seq(List(std::marker::PhantomData)).map(Self)
     }
 }
 
@@ -437,15 +459,15 @@ impl<'de> Deserialize<'de> for Batch {
             #[serde(default)]
             s: Ungrouped,
             #[serde(default)]
-            h: Vec<Known<HistogramSample>>,
+            h: Parts<HistogramSample>,
             #[serde(default)]
-            facts: Vec<Known<Fact>>,
+            facts: Parts<Fact>,
             procs: Option<Vec<ProcessSample>>,
             gpu_procs: Option<Vec<GpuProcess>>,
             #[serde(default)]
-            marks: Vec<Known<Mark>>,
+            marks: Parts<Mark>,
             #[serde(default)]
-            events: Vec<Known<EventLine>>,
+            events: Parts<EventLine>,
             state: Option<Known<SourceState>>,
             #[serde(default)]
             breaks: bool,
@@ -459,13 +481,16 @@ impl<'de> Deserialize<'de> for Batch {
             took_us: line.took_us,
             valid_ms: line.valid_ms,
             samples: line.s.samples,
-            histograms: line.h.into_iter().filter_map(Known::get).collect(),
-            facts: line.facts.into_iter().filter_map(Known::get).collect(),
+            histograms: line.h.0,
+            facts: line.facts.0,
             processes: line.procs,
             gpu_processes: line.gpu_procs,
-            marks: line.marks.into_iter().filter_map(Known::get).collect(),
-            events: line.events.into_iter().filter_map(Known::get).collect(),
-            state: line.state.and_then(Known::get),
+            marks: line.marks.0,
+            events: line.events.0,
+            state: line.state.and_then(|state| match state {
+                Known::Here(state) => Some(state),
+                Known::Newer(_) => None,
+            }),
             breaks: line.breaks,
             partial: line.partial,
         })

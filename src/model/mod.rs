@@ -10,6 +10,7 @@ pub mod ceiling;
 pub mod clock;
 pub mod event;
 pub mod gpu_specs;
+pub mod limits;
 pub mod mark;
 pub mod metric;
 pub mod process;

@@ -21,8 +21,10 @@ pub use writer::Writer;
 pub const FORMAT: &str = "warptop.recording";
 /// The version this program writes. A reader plays what it knows of a newer one.
 pub const VERSION: u32 = 1;
-/// Longest line a reader takes in, bytes. A scrape of an engine takes a few thousand.
-pub const MAX_LINE: usize = 16 << 20;
+/// Longest line a reader takes in, bytes. A scrape of an engine takes four thousand, a reading of 8 GPUs ten thousand; what
+/// the limits of `model::limits` permit, 64 processes and 64 GPUs, a quarter of this. While it is read a line takes up to
+/// forty times its length.
+pub const MAX_LINE: usize = 1 << 20;
 
 /// The first line of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

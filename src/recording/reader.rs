@@ -4,8 +4,9 @@
 //! texts are cleaned and histograms checked, because a file is input from outside.
 
 use std::io::Read;
+use std::sync::Arc;
 
-use crate::model::{Batch, Edge, HistogramSample, SourceState, Time, text};
+use crate::model::{Batch, CpuLimits, Edge, HistogramSample, SourceState, Time, limits, text};
 
 use super::lines::{End, Line, Lines};
 use super::{FORMAT, Header, MAX_LINE, VERSION};
@@ -41,6 +42,8 @@ pub struct Problems {
     pub newer: Option<u32>,
     /// Lines that could not be read and were passed over.
     pub bad_lines: u64,
+    /// Values, histograms and rows that are beyond what is kept, and were left out.
+    pub left_out: u64,
     /// How it ended, when not as it should; ready to be followed by "after 00:03:12".
     pub ended: Option<String>,
     /// How far it could be played, ms after its first batch.
@@ -57,6 +60,9 @@ impl Problems {
         if self.bad_lines > 0 {
             let lines = if self.bad_lines == 1 { "line" } else { "lines" };
             out.push(format!("{} damaged or unknown {lines} passed over", self.bad_lines));
+        }
+        if self.left_out > 0 {
+            out.push(format!("{} values, histograms or rows are beyond what is kept, and left out", self.left_out));
         }
         if let Some(how) = &self.ended {
             let s = self.played_ms / 1000;
@@ -123,6 +129,7 @@ impl Reader {
         }
         self.problems.played_ms = self.problems.played_ms.max(batch.at.since(first));
         make_safe(&mut batch);
+        self.problems.left_out += limits::fit_batch(&mut batch) as u64;
         Some(batch)
     }
 
@@ -178,7 +185,7 @@ fn parse_header(line: &[u8]) -> Option<Header> {
 
 /// Cleans texts and drops histograms that are none.
 fn make_safe(batch: &mut Batch) {
-    let clean = |text: &mut std::sync::Arc<str>| {
+    let clean = |text: &mut Arc<str>| {
         let cleaned = text::clean(text);
         if cleaned != **text {
             *text = cleaned.into();
@@ -198,6 +205,10 @@ fn make_safe(batch: &mut Batch) {
     for process in batch.processes.iter_mut().flatten() {
         clean(&mut process.user);
         clean(&mut process.command);
+        process.threads.iter_mut().for_each(|thread| clean(&mut thread.name));
+        if process.limits.list.len() > limits::TEXT_BYTES {
+            process.limits = Arc::new(CpuLimits { list: Arc::default(), ..CpuLimits::clone(&process.limits) });
+        }
     }
     match &mut batch.state {
         Some(
@@ -213,5 +224,7 @@ fn make_safe(batch: &mut Batch) {
 }
 
 fn is_histogram(sample: &HistogramSample) -> bool {
-    sample.edges.is_sorted_by(|a, b| a < b) && sample.cumulative.len() == sample.edges.len() + 1
+    sample.edges.iter().all(|edge| edge.is_finite())
+        && sample.edges.is_sorted_by(|a, b| a < b)
+        && sample.cumulative.len() == sample.edges.len() + 1
 }

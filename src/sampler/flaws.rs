@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::engine::promtext::{self, Exposition, Sample};
+use crate::model::limits::{self, LeftOut};
 use crate::model::{Batch, Reading, Sample as Value, Unit, Why};
 
 /// The lines of an answer that are complete, and whether one was not. The text format ends every line;
@@ -33,6 +34,8 @@ pub(super) struct Flaws {
     pub(super) no_numbers: usize,
     /// Values that no engine can have.
     pub(super) impossible: usize,
+    /// The first histogram that is too large to be kept, and how many there are.
+    pub(super) too_large: Option<(LeftOut, usize)>,
     /// Another engine whose metrics the answer holds too.
     pub(super) also: Option<&'static str>,
 }
@@ -61,6 +64,11 @@ impl Flaws {
         }
     }
 
+    /// Takes out histograms that are beyond the limits: whole, since a quantile of the first buckets would be wrong.
+    pub(super) fn look_for_too_large(&mut self, batch: &mut Batch) {
+        self.too_large = limits::fit(&mut batch.histograms);
+    }
+
     /// What to say of the answer to `path`; nothing when it is as it should be.
     pub(super) fn words(&self, path: &str) -> Option<String> {
         let counts = [
@@ -74,11 +82,15 @@ impl Flaws {
             (self.no_numbers, "value is NaN or infinite", "values are NaN or infinite"),
             (self.impossible, "value is impossible", "values are impossible"),
         ];
-        let parts: Vec<String> = counts
+        let counted = counts
             .iter()
             .filter(|(n, ..)| *n > 0)
-            .map(|(n, one, many)| format!("{n} {}", if *n == 1 { one } else { many }))
-            .collect();
+            .map(|(n, one, many)| format!("{n} {}", if *n == 1 { one } else { many }));
+        let too_large = self.too_large.map(|(first, count)| match count {
+            1 => first.to_string(),
+            _ => format!("{first}, and {} more histograms", count - 1),
+        });
+        let parts: Vec<String> = counted.chain(too_large).collect();
         let used = if parts.is_empty() { None } else { Some(format!("{}; the rest is used", parts.join("; "))) };
         let also = self.also.map(|name| format!("also holds metrics of {name}, which are not read"));
         let all: Vec<String> = used.into_iter().chain(also).collect();

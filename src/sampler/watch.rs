@@ -236,6 +236,7 @@ impl Watch {
             self.flaws.also = engine::also(found.path, main, found.adapter);
         }
         self.flaws.look_for_no_numbers(read(), &self.batch);
+        self.flaws.look_for_too_large(&mut self.batch);
     }
 
     fn succeed(&mut self, found: Recognised) {

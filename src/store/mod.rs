@@ -10,6 +10,7 @@
 mod histogram;
 mod minutes;
 mod processes;
+mod retention;
 mod runs;
 mod series;
 mod sources;
@@ -20,11 +21,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use histogram::{HistogramSeries, HistogramWindow, Interval, MOST_PARTS, Parts};
 pub use processes::{ProcessRow, ProcessTable, ThreadRow};
+pub use retention::Retention;
 pub use runs::Run;
 pub use series::{Bin, Pushed, Series, Timed};
 pub use sources::Source;
 
-use crate::model::{Batch, Fact, FactKey, GpuProcess, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
+use crate::model::{
+    Batch, Fact, FactKey, GpuProcess, HistogramSample, Kind, Metric, Reading, SourceId, SourceState, Subject, Time,
+    Why, limits,
+};
 use processes::ProcessHistory;
 use runs::Runs;
 
@@ -46,57 +51,6 @@ impl Window {
     /// Length in ms.
     pub const fn ms(&self) -> u64 {
         self.end.since(self.start)
-    }
-}
-
-/// How much is kept.
-#[derive(Clone, Copy, Debug)]
-pub struct Retention {
-    /// Full rate, ms.
-    pub full_ms: u32,
-    /// Points of a series at full rate, at most.
-    pub max_points: usize,
-    /// Scrapes of a histogram at full rate, at most.
-    pub max_scrapes: usize,
-    /// Number of rolled-up intervals.
-    pub minutes: u32,
-    /// Bytes of all process tables together, at most.
-    pub process_bytes: usize,
-}
-
-impl Retention {
-    /// Length of a rolled-up interval, ms.
-    pub const MINUTE_MS: u32 = 60_000;
-
-    /// One hour at up to 10 readings a second, then a day of minutes.
-    pub const HOUR: Self =
-        Self { full_ms: 3_600_000, max_points: 36_000, max_scrapes: 3_600, minutes: 1_440, process_bytes: 10_000_000 };
-
-    /// Upper bound of the memory the histories take, in bytes, when fast metrics are read every
-    /// `interval_ms`, for this many GPUs and engines (engines scraped once a second, 24 buckets).
-    pub const fn most_bytes(&self, interval_ms: u32, gpus: usize, engines: usize) -> usize {
-        /// Of a GPU's metrics, those read every interval; the others are read once a second or less.
-        const FAST: usize = 16;
-        const SLOW: usize = 24;
-        const ENGINE: usize = 32;
-        const HISTOGRAMS: usize = 10;
-        const BUCKETS: usize = 24;
-        const POINT: usize = 8;
-        const MINUTE: usize = 20;
-        const READ: usize = 16;
-        /// Sources besides the driver and the engines.
-        const OTHERS: usize = 4;
-        let min = self.minutes as usize;
-        let fast = (self.full_ms / interval_ms) as usize;
-        let fast = if fast < self.max_points { fast } else { self.max_points };
-        let slow = (self.full_ms / 1000) as usize;
-        // A ring grows by half when it is full, so it holds at most 1.5 times what it needs.
-        let gpu = ((FAST * fast + SLOW * slow) * POINT + (FAST + SLOW) * min * MINUTE) * 3 / 2;
-        let histogram = (self.max_scrapes * 17 / 16 + min) * (BUCKETS * 4 + 24) * 3 / 2;
-        let engine = ENGINE * (slow * POINT + min * MINUTE) * 3 / 2 + HISTOGRAMS * histogram;
-        // When each source was read: the driver in two classes, engines and the rest once a second.
-        let reads = fast + slow * (1 + engines + OTHERS);
-        gpus * gpu + engines * engine + reads * READ * 3 / 2 + self.process_bytes
     }
 }
 
@@ -122,6 +76,7 @@ pub struct Data {
     resets: Vec<(Time, Subject)>,
     runs: Runs,
     out_of_order: u64,
+    left_out: u64,
 }
 
 /// A text and the moment it first held, rising.
@@ -131,6 +86,9 @@ type Texts = VecDeque<(Time, Arc<str>)>;
 const MAX_RESETS: usize = 256;
 /// Changes of a text that are remembered: an engine restarts with another model.
 const MAX_TEXTS: usize = 32;
+/// Bytes of all changes of a text together, at most; the newest one stays in any case. An hour of a name that changes with
+/// every scrape is not worth more.
+const TEXTS_BYTES: usize = 8 << 10;
 /// Samples may be dated this long before the first batch that came in (several sources start together).
 const EPOCH_SLACK_MS: u64 = 60_000;
 
@@ -192,6 +150,7 @@ impl Data {
             resets: Vec::new(),
             runs: Runs::default(),
             out_of_order: 0,
+            left_out: 0,
         }
     }
 
@@ -207,6 +166,10 @@ impl Data {
             self.break_off(batch);
         }
         for sample in &batch.samples {
+            if !limits::takes(sample.subject, sample.metric) || sample.metric.kind() == Kind::Histogram {
+                self.left_out += 1;
+                continue;
+            }
             let key = (sample.subject, sample.metric);
             let series = self.series.entry(key).or_insert_with(|| Series::new(sample.metric, epoch));
             series.by = Some(batch.source);
@@ -217,12 +180,7 @@ impl Data {
             }
         }
         for sample in &batch.histograms {
-            let key = (sample.subject, sample.metric);
-            let series =
-                self.histograms.entry(key).or_insert_with(|| HistogramSeries::new(epoch, Arc::clone(&sample.edges)));
-            if series.push(batch.at, sample, &self.keep) {
-                self.note_reset(batch.at, sample.subject);
-            }
+            self.push_histogram(batch.at, epoch, sample);
         }
         if let SourceId::Engine(i) = batch.source
             && !batch.partial
@@ -239,11 +197,40 @@ impl Data {
             self.runs.push(batch.at, mark);
         }
         if let Some(processes) = &batch.processes {
-            self.processes.push(batch.at, batch.valid_ms, processes.clone(), &self.keep);
+            let rows = processes.iter().take(limits::PROCESS_ROWS).cloned();
+            self.processes.push(batch.at, batch.valid_ms, rows.map(limits::fit_row).collect(), &self.keep);
         }
         if let Some(processes) = &batch.gpu_processes {
-            self.gpu_processes.clone_from(processes);
+            self.gpu_processes.clear();
+            self.gpu_processes.extend(processes.iter().take(limits::GPU_PROCESSES));
         }
+    }
+
+    fn push_histogram(&mut self, at: Time, epoch: Time, sample: &HistogramSample) {
+        let key = (sample.subject, sample.metric);
+        let known = self.histograms.get(&key).is_some_and(|series| *series.edges() == sample.edges);
+        if !known && !self.has_room(sample) {
+            self.left_out += 1;
+            if let Some(series) = self.histograms.get_mut(&key) {
+                series.miss(at, &self.keep);
+            }
+            return;
+        }
+        let series =
+            self.histograms.entry(key).or_insert_with(|| HistogramSeries::new(epoch, Arc::clone(&sample.edges)));
+        if series.push(at, sample, &self.keep) {
+            self.note_reset(at, sample.subject);
+        }
+    }
+
+    /// Whether a histogram on new edges is within the limits, together with all others of its subject.
+    fn has_room(&self, sample: &HistogramSample) -> bool {
+        let others =
+            self.histograms.iter().filter(|((of, metric), _)| *of == sample.subject && *metric != sample.metric);
+        let others: usize = others.map(|(_, series)| series.edges().len() + 1).sum();
+        limits::takes(sample.subject, sample.metric)
+            && sample.metric.kind() == Kind::Histogram
+            && limits::has_room(sample.edges.len() + 1, others)
     }
 
     /// A histogram that an engine's batch does not carry was not scraped: a gap.
@@ -277,13 +264,19 @@ impl Data {
     }
 
     fn note_fact(&mut self, at: Time, fact: &Fact) {
+        if !limits::knows(fact.subject) || fact.text.len() > limits::TEXT_BYTES {
+            self.left_out += 1;
+            return;
+        }
         let texts = self.facts.entry((fact.subject, fact.key)).or_default();
         match texts.back() {
             Some((last, text)) if at < *last || *text == fact.text => return,
             _ => {}
         }
-        if texts.len() == MAX_TEXTS {
-            texts.pop_front();
+        let mut bytes: usize = texts.iter().map(|(_, text)| text.len()).sum();
+        while texts.len() == MAX_TEXTS || bytes + fact.text.len() > TEXTS_BYTES {
+            let Some((_, oldest)) = texts.pop_front() else { break };
+            bytes -= oldest.len();
         }
         texts.push_back((at, Arc::clone(&fact.text)));
     }
@@ -404,6 +397,11 @@ impl Data {
         self.runs.on(subject, window)
     }
 
+    /// Values, histograms and texts that are not kept: beyond the limits, or of nothing that can have them.
+    pub const fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
     /// Samples dropped because newer ones were already there.
     pub const fn out_of_order(&self) -> u64 {
         self.out_of_order
@@ -413,7 +411,6 @@ impl Data {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::HistogramSample;
 
     fn scrape(at: u64, tokens: f64) -> Batch {
         let mut batch = Batch::new(SourceId::Engine(0), Time(at), 3500);

@@ -11,7 +11,7 @@ use crate::model::{Edge, Mark, Subject, Time};
 use super::Window;
 
 /// Runs that are remembered.
-const MAX_RUNS: usize = 256;
+pub(super) const MAX_RUNS: usize = 256;
 
 /// A run of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]

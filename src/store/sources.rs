@@ -7,14 +7,18 @@ use crate::model::{Batch, SourceState, Time};
 use super::{Retention, Window, grow};
 
 /// State changes that are remembered.
-const MAX_STATES: usize = 512;
+pub(super) const MAX_STATES: usize = 512;
+/// Bytes of their words, at most; the newest state stays in any case.
+pub(super) const STATE_BYTES: usize = 64 << 10;
 /// Read times that are remembered: an hour at 10 a second.
-const MAX_READS: usize = 36_000;
+pub(super) const MAX_READS: usize = 36_000;
 
 /// The health and the cost of one source.
 #[derive(Debug, Default)]
 pub struct Source {
     states: VecDeque<(Time, SourceState)>,
+    /// Of the words of all states.
+    bytes: usize,
     reads: VecDeque<(Time, u32)>,
 }
 
@@ -23,8 +27,10 @@ impl Source {
         if let Some(state) = &batch.state
             && self.states.back().is_none_or(|(_, last)| last != state)
         {
-            if self.states.len() == MAX_STATES {
-                self.states.pop_front();
+            self.bytes += state.why().len();
+            while self.states.len() == MAX_STATES || self.bytes > STATE_BYTES {
+                let Some((_, oldest)) = self.states.pop_front() else { break };
+                self.bytes -= oldest.why().len();
             }
             self.states.push_back((batch.at, state.clone()));
         }
