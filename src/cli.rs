@@ -13,6 +13,7 @@ macro_rules! mutter {
 }
 
 mod check;
+mod files;
 mod probe;
 
 use std::io::{self, IsTerminal, Write};
@@ -357,13 +358,20 @@ fn print(text: &str) -> Result<(), Failure> {
 
 /// Reads the command line and does what it says.
 pub fn main() -> ExitCode {
-    // Without it all works as long as no file is at its limit.
-    drop(input::outlive_full_files());
+    let no_room = files::no_room();
+    if no_room.is_none() {
+        // Without it all works as long as no file is at its limit.
+        drop(input::outlive_full_files());
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and version are no errors and go to standard output.
         Err(error) => return leave_with(&error),
     };
+    if let Some(words) = no_room {
+        complain!("{words}");
+        return ExitCode::FAILURE;
+    }
     let (replays, sources) = match &cli.command {
         Some(Command::Demo { .. } | Command::Replay { .. }) => (true, cli.sources.clone()),
         Some(Command::Snapshot(args)) => (args.replay.is_some(), args.sources.clone().or(&cli.sources)),

@@ -30,6 +30,7 @@ use crate::model::{Clock, Time};
 use crate::probe::board::Board;
 use crate::sampler::replay::{Input as Recorded, Replay};
 use crate::term::input::Input;
+use crate::ui::layout::drawn;
 use crate::ui::panes::PANES;
 use crate::ui::screen::Screen;
 use crate::ui::theme::Theme;
@@ -228,7 +229,13 @@ impl<B: Backend> Program<B> {
     fn repaint(&mut self) -> Result<(), B::Error> {
         // Not `clear`: that asks the terminal for its cursor, and the answer goes to the key reader.
         let size = self.terminal.size()?;
-        self.terminal.resize(size.into())
+        self.terminal.resize(drawn(size))
+    }
+
+    /// Takes the size that the terminal has now, as far as it is drawn.
+    fn fit(&mut self) -> Result<(), B::Error> {
+        let area = drawn(self.terminal.size()?);
+        if area == self.terminal.get_frame().area() { Ok(()) } else { self.terminal.resize(area) }
     }
 
     /// Ends whatever runs, and waits a moment for its report.
@@ -280,7 +287,7 @@ impl<B: Backend> Program<B> {
         self.look_at_probes();
         // A change of size is an event, which makes the screen dirty; to ask opens the terminal anew each time.
         if self.dirty || self.is_new_second(now) {
-            self.terminal.autoresize()?;
+            self.fit()?;
         }
         let area = self.terminal.get_frame().area();
         self.cost.lost = self.session.sink.lost();

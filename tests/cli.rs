@@ -34,6 +34,8 @@ fn wrong_use_is_2_and_says_what_is_allowed() {
     refused(&["--color", "mauve"], 2, &["auto", "always", "never"]);
     refused(&["record"], 2, &["--output"]);
     refused(&["record", "-o", "x", "--duration", "5"], 2, &["ms, s, min or h"]);
+    refused(&["record", "-o", "x", "--duration", &format!("{}h", "9".repeat(400))], 2, &["too long"]);
+    refused(&["record", "-o", "x", "--duration", "1e9h"], 2, &["ms, s, min or h"]);
 }
 
 #[test]

@@ -180,6 +180,31 @@ fn any_size_is_drawn_and_survived() {
     session.ends(0);
 }
 
+/// Fault: terminal: a size of 65,535 × 65,535
+/// Seen: the upper left part of it
+/// Works: everything, also when it starts at this size
+/// Recovers: with the next size
+#[test]
+fn a_terminal_of_absurd_size_is_drawn_in_part() {
+    let mut session = Session::live(&[], 120, 35);
+    let absurd = |session: &Session| session.master.resize(size(u16::MAX, u16::MAX)).unwrap();
+    let written = |session: &Session| session.raw.lock().unwrap().len();
+    let before = written(&session);
+    absurd(&session);
+    // Far more than a frame of the size before: the screen is drawn at another one.
+    session.wait("a frame", |_| written(&session) > before + 120 * 35 * 20);
+    session.resize(100, 30);
+    session.wait("the size after it", |screen| screen.contents().lines().nth(29).is_some_and(|l| l.contains("quit")));
+    session.press("q");
+    session.ends(0);
+    let mut started = Session::start(warptop(&[]), 120, 35);
+    absurd(&started);
+    started = started.read();
+    started.wait("a frame", |_| written(&started) > 120 * 35);
+    started.press("q");
+    started.ends(0);
+}
+
 #[test]
 fn a_resize_storm_ends_in_a_whole_screen() {
     let mut session = Session::live(&[], 80, 24);
@@ -212,6 +237,35 @@ fn a_file_that_may_not_grow_does_not_end_it() {
     session.wait("the help", |s| s.alternate_screen() && s.contents().contains("Next pane"));
     session.press("q");
     session.ends(0);
+}
+
+/// Fault: host: hardly any file may be open (`ulimit -n` of 3 to 20)
+/// Seen: `too few files may be open`, and what to do
+/// Works: help and version; the terminal is as it was
+/// Recovers: started again with more
+#[test]
+fn too_few_files_end_it_with_words_before_the_terminal_is_touched() {
+    let limited = |files: u32, args: &str| {
+        let mut command = CommandBuilder::new("sh");
+        let line = format!("ulimit -n {files}; exec '{}' {args}", env!("CARGO_BIN_EXE_warptop"));
+        command.args(["-c", line.as_str()]);
+        let mut session = Session::start(command, 200, 24).read();
+        let code = session.ended().exit_code();
+        session.wait("words", |screen| !screen.contents().trim().is_empty());
+        assert_eq!(modes(&*session.master), session.modes_before, "{files} files");
+        (code, session.contents())
+    };
+    // With three the program itself cannot be loaded.
+    for files in 4..=20 {
+        for args in ["--no-discover", "record -o /dev/null", "demo"] {
+            let (code, words) = limited(files, args);
+            let said = words.contains("too few files may be open") && words.contains("ulimit -n 1024");
+            assert!(code == 1 && said && !words.contains("panicked"), "{files} files, {args}: {code} {words}");
+        }
+    }
+    let (code, words) = limited(6, "--version");
+    assert!(code == 0 && words.contains("warptop"), "{words}");
+    assert!(limited(3, "demo").0 != 101);
 }
 
 #[test]

@@ -16,8 +16,9 @@ use std::sync::{Mutex, OnceLock, TryLockError};
 use std::time::Duration;
 
 use crossterm::terminal::{disable_raw_mode, enable_raw_mode};
-use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
+use ratatui::{Terminal, TerminalOptions, Viewport};
 
 /// Alternate screen, pasted text marked as such, no cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?2004h\x1b[?25l";
@@ -84,7 +85,9 @@ pub fn enter() -> Result<(Guard, Screen), NoTerminal> {
     let guard = Guard(());
     resume()?;
     let out = Out { tty, frame: Vec::with_capacity(FRAME_BYTES) };
-    Ok((guard, Terminal::new(CrosstermBackend::new(out))?))
+    // Of no size yet: the program takes as much of the terminal as it draws.
+    let options = TerminalOptions { viewport: Viewport::Fixed(Rect::ZERO) };
+    Ok((guard, Terminal::with_options(CrosstermBackend::new(out), options)?))
 }
 
 /// Takes over a terminal that was given back, or that another program has changed meanwhile.

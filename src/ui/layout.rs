@@ -3,7 +3,7 @@
 //! It knows no pane's content. Breakpoints are meanings, not percentages: a grid of everything, three
 //! panes, one pane, one line of numbers. Invariant: the plan's areas are disjoint and inside the screen.
 
-use ratatui::layout::Rect;
+use ratatui::layout::{Rect, Size};
 
 use super::pane::PaneSpec;
 
@@ -13,6 +13,15 @@ pub const GRID: (u16, u16) = (120, 35);
 pub const THREE: (u16, u16) = (80, 24);
 /// Smallest size of one pane with tabs.
 pub const ONE: (u16, u16) = (40, 8);
+
+/// The largest screen that is drawn. An 8K display with characters of four by eight pixels has 1,920 × 540; a terminal may
+/// say 65,535 × 65,535, whose cells no memory holds. The two pictures of a screen of this size take 100 MB.
+const LARGEST: (u16, u16) = (2_000, 600);
+
+/// What is drawn of a terminal of this size: all of it, or its upper left part.
+pub fn drawn(terminal: Size) -> Rect {
+    Rect::new(0, 0, terminal.width.min(LARGEST.0), terminal.height.min(LARGEST.1))
+}
 
 /// Smallest height with a frame: around fewer rows it would be all frame, and only its title line stays.
 const FRAMED: u16 = 7;
