@@ -15,6 +15,7 @@ pub mod mark;
 pub mod metric;
 pub mod process;
 pub mod reading;
+pub mod secret;
 pub mod text;
 
 pub use address::Address;
