@@ -7,6 +7,7 @@ use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// Milliseconds since the Unix epoch, counted monotonically from the start of the session: a step
@@ -54,6 +55,11 @@ pub trait Clock: Send + Sync {
     fn nanos(&self) -> u64 {
         self.micros() * 1000
     }
+    /// CPU time that the calling thread has used, µs: what work costs, whatever else the machine does meanwhile. A
+    /// clock that is not the machine's says 0.
+    fn cpu_micros(&self) -> u64 {
+        0
+    }
 }
 
 /// The machine's clock.
@@ -80,6 +86,11 @@ impl Clock for SystemClock {
     }
     fn nanos(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+    fn cpu_micros(&self) -> u64 {
+        let used = clock_gettime(ClockId::ThreadCPUTime);
+        let whole = |part: i64| u64::try_from(part).unwrap_or(0);
+        whole(used.tv_sec).saturating_mul(1_000_000).saturating_add(whole(used.tv_nsec) / 1000)
     }
 }
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 use reqwest::Client;
 
 use super::discover::{Launched, Listed, Told};
-use super::{Context, Options, Sampler, discover, scrape, thread, watch};
+use super::scrape::{self, Asker, MAX_BODY};
+use super::work::Desk;
+use super::{Context, Options, Sampler, discover, thread, watch};
 use crate::engine::Adapter;
 use crate::model::{Batch, FactKey, Metric, SourceId, SourceState, Subject, text};
 use crate::net::access::Access;
@@ -86,7 +88,8 @@ fn run(context: &Context, options: &Options, timing: Timing) -> Result<(), Box<d
     let https = options.engine_urls.iter().any(|url| Endpoint::parse(url).is_ok_and(|named| named.is_https()));
     let client = scrape::client(timing.timeout / 2, &options.authorities, https)?;
     let access = options.access.clone();
-    let net = Arc::new(Net { context: context.clone(), client, access, timing, roster: Mutex::default() });
+    let desk = Desk::new(Arc::clone(&context.clock));
+    let net = Arc::new(Net { context: context.clone(), client, desk, access, timing, roster: Mutex::default() });
     runtime.block_on(async {
         for url in &options.engine_urls {
             net.name(url);
@@ -203,13 +206,20 @@ impl Roster {
 /// What the tasks share.
 pub(super) struct Net {
     pub(super) context: Context,
-    pub(super) client: Client,
+    client: Client,
+    pub(super) desk: Desk,
     pub(super) access: Access,
     pub(super) timing: Timing,
     roster: Mutex<Roster>,
 }
 
 impl Net {
+    /// How an endpoint is asked.
+    pub(super) const fn asker<'a>(&'a self, endpoint: &'a Endpoint) -> Asker<'a> {
+        let Self { client, desk, timing, .. } = self;
+        Asker { client, desk, endpoint, limit: timing.timeout, most: MAX_BODY }
+    }
+
     fn roster(&self) -> MutexGuard<'_, Roster> {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -267,10 +277,11 @@ impl Net {
         }
     }
 
-    /// The process that answers as this engine, where it is known.
-    pub(super) fn owner(&self, index: u8) -> Option<u32> {
-        let roster = self.roster();
-        roster.0.get(usize::from(index))?.told.pids.as_ref()?.split(',').next()?.parse().ok()
+    /// Notes the command line of the process that answers as an engine.
+    pub(super) fn tell_command(&self, index: u8, pid: u32, words: Vec<String>) {
+        if let Some(entry) = self.roster().0.get_mut(usize::from(index)) {
+            entry.told.command = Some(Arc::new((pid, words)));
+        }
     }
 
     /// What the processes of an engine tell beside its answers.
