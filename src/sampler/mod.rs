@@ -11,6 +11,7 @@ mod fingerprint;
 mod flaws;
 mod gpu_ids;
 mod host;
+mod lookup;
 mod nvml;
 mod pages;
 mod process;

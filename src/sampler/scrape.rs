@@ -10,6 +10,7 @@ use std::time::Duration;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Client, ClientBuilder, Response, StatusCode, redirect};
 
+use super::lookup::Lookup;
 pub(super) use super::trouble::Trouble;
 use super::unpack::unpack;
 use super::work::{Desk, Spent};
@@ -52,6 +53,8 @@ fn builder(
         .referer(false)
         .default_headers(headers)
         .user_agent(concat!("warptop/", env!("CARGO_PKG_VERSION")))
+        // A little less, so that it is told what was late.
+        .dns_resolver(Lookup::new(connect_timeout * 3 / 4))
         .connect_timeout(connect_timeout)
         .pool_max_idle_per_host(1);
     Ok(builder)

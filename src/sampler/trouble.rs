@@ -23,6 +23,11 @@ pub(super) enum Trouble {
     /// The name is unknown.
     #[error("the host name cannot be resolved: check the name, or give the address")]
     Dns,
+    /// The resolver is late.
+    #[error(
+        "the host name is not resolved in time: the resolver does not answer; give the address, or see /etc/resolv.conf"
+    )]
+    Resolver,
     /// Any other failure to connect.
     #[error("cannot connect ({0})")]
     Connect(String),
@@ -163,10 +168,11 @@ impl Trouble {
 
     /// Names what went wrong before a complete head of an answer was there.
     pub(super) fn of_request(error: &reqwest::Error) -> Self {
-        if error.is_dns() {
-            return Self::Dns;
-        }
         let connecting = error.is_connect();
+        if error.is_dns() {
+            let late = matches!(find(error, connecting), Some(Self::NoConnection));
+            return if late { Self::Resolver } else { Self::Dns };
+        }
         match find(error, connecting) {
             Some(trouble) => trouble,
             None if connecting && error.is_timeout() => Self::NoConnection,
