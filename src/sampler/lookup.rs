@@ -49,7 +49,7 @@ impl Lookup {
         let mut found = self.begin(name);
         let done = tokio::time::timeout(self.patience, found.wait_for(Option::is_some)).await;
         match done {
-            Ok(Ok(found)) => found.clone().unwrap_or_else(|| Err(ErrorKind::Other)).map_err(io::Error::from),
+            Ok(Ok(found)) => found.clone().unwrap_or(Err(ErrorKind::Other)).map_err(io::Error::from),
             Ok(Err(_)) => Err(ErrorKind::Other.into()),
             Err(_) => Err(ErrorKind::TimedOut.into()),
         }

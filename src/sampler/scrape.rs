@@ -121,7 +121,7 @@ impl Asker<'_> {
         if is_page(response, body) {
             return Err(Trouble::Html);
         }
-        let lines = body.iter().filter(|&&byte| byte == b'\n').count();
+        let lines = body.iter().map(|&byte| usize::from(byte == b'\n')).sum();
         if lines > MAX_LINES { Err(Trouble::Lines(lines)) } else { Ok(()) }
     }
 }

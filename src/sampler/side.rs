@@ -249,11 +249,11 @@ impl Extra {
             let trouble = self.trouble.as_ref().filter(|_| age.is_some_and(|age| age > VALID_MS))?;
             Some(format!("{}: {trouble}", self.path()))
         };
-        let mut words = self.call.late(now, limit).or_else(failed)?;
-        if let Some(age) = age {
-            words += &format!(", the last one is {} old", coarse(age));
-        }
-        Some(words)
+        let words = self.call.late(now, limit).or_else(failed)?;
+        Some(match age {
+            Some(age) => format!("{words}, the last one is {} old", coarse(age)),
+            None => words,
+        })
     }
 }
 

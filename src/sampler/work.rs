@@ -24,7 +24,7 @@ const COSTLY_US: u64 = 100_000;
 const REST: u64 = 20;
 
 /// Longest time between two readings because of what they cost: whoever mends an endpoint wants to see it.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_mins(1);
 
 /// What the answers of one endpoint cost.
 #[derive(Clone, Copy, Debug, Default)]
