@@ -32,6 +32,7 @@ use super::scrape::{self, Asker};
 use super::work::Spent;
 use crate::engine::launch::{Family, Role};
 use crate::engine::options::Options;
+use crate::model::limits::FOUND_ENGINES;
 use crate::model::{Batch, SourceId, SourceState, text};
 use crate::net::endpoint::Endpoint;
 
@@ -271,8 +272,15 @@ impl Search {
     }
 
     fn state(&self) -> SourceState {
-        if self.looks.values().any(|look| look.full) {
-            let words = "there are more engines on this host than are shown: name those to watch with --engine URL";
+        if let Some(words) = self.net.left_out() {
+            return words.clone();
+        }
+        let full = self.looks.values().filter(|look| look.full).count();
+        if full > 0 {
+            let words = format!(
+                "{full} more engines run on this host than the {FOUND_ENGINES} that the search adds: name those to \
+                 watch with --engine URL"
+            );
             return SourceState::Degraded(words.into());
         }
         let troubles = || self.looks.values().filter_map(|look| look.trouble.as_ref());
