@@ -7,7 +7,8 @@
 //! and SM activity are each instance's own. Memory is added up; the activity of the whole is that of the instances,
 //! weighted by their slices of seven (four on an A30). DRAM activity is not told of the whole: how much of the
 //! bandwidth an instance has does not follow from its profile alone.
-//! Invariants: a part of a GPU is never taken for the whole; a value that cannot be is left out.
+//! Invariants: a part of a GPU is never taken for the whole; what DCGM marks as blank is left out. Other values are handed
+//! on as they are: which of them no GPU can have is judged where a [`crate::model::Sample`] is made, as for the driver's.
 
 use super::promtext::{Exposition, Sample};
 use crate::model::Metric;
@@ -29,48 +30,50 @@ pub struct Row {
     pub instances: Vec<String>,
 }
 
-/// Name, metric, factor to the metric's unit, and the greatest value that can be.
-type Field = (&'static str, Metric, f64, f64);
+/// Name, metric, and factor to the metric's unit.
+type Field = (&'static str, Metric, f64);
 
 /// A share of time, 0 to 1; rounding may take it a little over.
 const SHARE: f64 = 1.01;
-/// No bound but that of DCGM's marks for "blank", which are beyond.
-const ANY: f64 = 1e14;
+/// DCGM's marks for "blank" begin here (dcgm_structs.h: `DCGM_FP64_BLANK`, 2^47) …
+const BLANK: f64 = 140_737_488_355_328.0;
+/// … and here for a total of millijoules, an integer that may be beyond (`DCGM_INT64_BLANK`, 2^63 - 16).
+const BLANK_TOTAL: f64 = 9.2e18;
 const MIB: f64 = 1_048_576.0;
 
 /// Activity and traffic: what only profiling counters give.
 const ACTIVITY: &[Field] = &[
-    ("DCGM_FI_PROF_SM_ACTIVE", Metric::SmActive, 100.0, SHARE),
-    ("DCGM_FI_PROF_SM_UTIL_RATIO", Metric::SmActive, 100.0, SHARE),
-    ("DCGM_FI_PROF_SM_OCCUPANCY", Metric::SmOccupancy, 100.0, SHARE),
-    ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", Metric::TensorActive, 100.0, SHARE),
-    ("DCGM_FI_PROF_TENSOR_UTIL_RATIO", Metric::TensorActive, 100.0, SHARE),
-    ("DCGM_FI_PROF_DRAM_ACTIVE", Metric::DramActive, 100.0, SHARE),
-    ("DCGM_FI_PROF_DRAM_UTIL_RATIO", Metric::DramActive, 100.0, SHARE),
-    ("DCGM_FI_PROF_PCIE_RX_BYTES", Metric::PcieRx, 1.0, ANY),
-    ("DCGM_FI_PROF_PCIE_TX_BYTES", Metric::PcieTx, 1.0, ANY),
-    ("DCGM_FI_PROF_NVLINK_RX_BYTES", Metric::NvlinkRx, 1.0, ANY),
-    ("DCGM_FI_PROF_NVLINK_TX_BYTES", Metric::NvlinkTx, 1.0, ANY),
+    ("DCGM_FI_PROF_SM_ACTIVE", Metric::SmActive, 100.0),
+    ("DCGM_FI_PROF_SM_UTIL_RATIO", Metric::SmActive, 100.0),
+    ("DCGM_FI_PROF_SM_OCCUPANCY", Metric::SmOccupancy, 100.0),
+    ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", Metric::TensorActive, 100.0),
+    ("DCGM_FI_PROF_TENSOR_UTIL_RATIO", Metric::TensorActive, 100.0),
+    ("DCGM_FI_PROF_DRAM_ACTIVE", Metric::DramActive, 100.0),
+    ("DCGM_FI_PROF_DRAM_UTIL_RATIO", Metric::DramActive, 100.0),
+    ("DCGM_FI_PROF_PCIE_RX_BYTES", Metric::PcieRx, 1.0),
+    ("DCGM_FI_PROF_PCIE_TX_BYTES", Metric::PcieTx, 1.0),
+    ("DCGM_FI_PROF_NVLINK_RX_BYTES", Metric::NvlinkRx, 1.0),
+    ("DCGM_FI_PROF_NVLINK_TX_BYTES", Metric::NvlinkTx, 1.0),
 ];
 
 /// What NVML gives as well. Violation times are left out: their unit differs between versions.
 const REST: &[Field] = &[
-    ("DCGM_FI_DEV_GPU_UTIL", Metric::UtilGpuTime, 1.0, 100.0),
-    ("DCGM_FI_DEV_MEM_COPY_UTIL", Metric::UtilMemTime, 1.0, 100.0),
-    ("DCGM_FI_DEV_SM_CLOCK", Metric::SmClock, 1.0, ANY),
-    ("DCGM_FI_DEV_MAX_SM_CLOCK", Metric::SmClockMax, 1.0, ANY),
-    ("DCGM_FI_DEV_MEM_CLOCK", Metric::MemClock, 1.0, ANY),
-    ("DCGM_FI_DEV_GPU_TEMP", Metric::Temp, 1.0, 1000.0),
-    ("DCGM_FI_DEV_GPU_TEMP_CELSIUS", Metric::Temp, 1.0, 1000.0),
-    ("DCGM_FI_DEV_MEMORY_TEMP", Metric::MemTemp, 1.0, 1000.0),
-    ("DCGM_FI_DEV_MEMORY_TEMP_CELSIUS", Metric::MemTemp, 1.0, 1000.0),
-    ("DCGM_FI_DEV_POWER_USAGE", Metric::Power, 1.0, 1e6),
-    ("DCGM_FI_DEV_BOARD_POWER_WATTS", Metric::Power, 1.0, 1e6),
-    ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", Metric::PowerLimit, 1.0, 1e6),
-    // Millijoules: a total may be far beyond the other bounds.
-    ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", Metric::Energy, 1e-3, 1e18),
-    ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", Metric::ThrottleReasons, 1.0, 65_535.0),
-    ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Metric::ThrottleReasons, 1.0, 65_535.0),
+    ("DCGM_FI_DEV_GPU_UTIL", Metric::UtilGpuTime, 1.0),
+    ("DCGM_FI_DEV_MEM_COPY_UTIL", Metric::UtilMemTime, 1.0),
+    ("DCGM_FI_DEV_SM_CLOCK", Metric::SmClock, 1.0),
+    ("DCGM_FI_DEV_MAX_SM_CLOCK", Metric::SmClockMax, 1.0),
+    ("DCGM_FI_DEV_MEM_CLOCK", Metric::MemClock, 1.0),
+    ("DCGM_FI_DEV_GPU_TEMP", Metric::Temp, 1.0),
+    ("DCGM_FI_DEV_GPU_TEMP_CELSIUS", Metric::Temp, 1.0),
+    ("DCGM_FI_DEV_MEMORY_TEMP", Metric::MemTemp, 1.0),
+    ("DCGM_FI_DEV_MEMORY_TEMP_CELSIUS", Metric::MemTemp, 1.0),
+    ("DCGM_FI_DEV_POWER_USAGE", Metric::Power, 1.0),
+    ("DCGM_FI_DEV_BOARD_POWER_WATTS", Metric::Power, 1.0),
+    ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", Metric::PowerLimit, 1.0),
+    // Millijoules.
+    ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", Metric::Energy, 1e-3),
+    ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", Metric::ThrottleReasons, 1.0),
+    ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Metric::ThrottleReasons, 1.0),
 ];
 
 /// Parts of the memory, MiB.
@@ -196,7 +199,7 @@ impl MigInstance {
 }
 
 fn mebibytes(sample: &Sample<'_>) -> Option<f64> {
-    Some(sample.value).filter(|mib| (0.0..ANY).contains(mib))
+    Some(sample.value).filter(|mib| (0.0..BLANK).contains(mib))
 }
 
 fn first_label(sample: &Sample<'_>, names: &[&str]) -> String {
@@ -205,11 +208,11 @@ fn first_label(sample: &Sample<'_>, names: &[&str]) -> String {
 
 fn add(row: &mut Row, sample: &Sample<'_>) {
     let field = ACTIVITY.iter().chain(REST).find(|(name, ..)| *name == sample.name);
-    let Some(&(_, metric, factor, most)) = field else { return };
+    let Some(&(_, metric, factor)) = field else { return };
+    let blank = if metric == Metric::Energy { BLANK_TOTAL } else { BLANK };
     // An old and a new name for one thing are one value.
-    if (0.0..=most).contains(&sample.value) && row.values.iter().all(|(known, _)| *known != metric) {
-        let value = if most == SHARE { sample.value.min(1.0) } else { sample.value };
-        row.values.push((metric, value * factor));
+    if sample.value < blank && row.values.iter().all(|(known, _)| *known != metric) {
+        row.values.push((metric, sample.value * factor));
     }
 }
 
@@ -268,7 +271,7 @@ DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-bbbb",GPU_I_PROFILE="1g.10gb",GPU_I_ID=
         for (metric, expected) in [
             (Metric::SmActive, 81.25),
             (Metric::DramActive, 25.0),
-            (Metric::TensorActive, 100.0),
+            (Metric::TensorActive, 100.4),
             (Metric::PcieRx, 1.5e6),
             (Metric::SmClock, 1410.0),
             (Metric::Temp, 61.0),
@@ -295,12 +298,26 @@ DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-bbbb",GPU_I_PROFILE="1g.10gb",GPU_I_ID=
     }
 
     #[test]
-    fn what_cannot_be_is_left_out() {
+    fn what_is_blank_or_of_no_gpu_is_left_out() {
         let body = "DCGM_FI_PROF_SM_ACTIVE{UUID=\"a\"} 140737488355328\nDCGM_FI_PROF_DRAM_ACTIVE{UUID=\"a\"} NaN\n\
-            DCGM_FI_DEV_GPU_TEMP{UUID=\"a\"} -1\nDCGM_FI_DEV_SM_CLOCK 1410\nDCGM_FI_DEV_FB_USED{UUID=\"a\"} 1e18\n";
+            DCGM_FI_DEV_SM_CLOCK 1410\nDCGM_FI_DEV_FB_USED{UUID=\"a\"} 1e18\n\
+            DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{UUID=\"a\"} 9223372036854775792\n";
         assert_eq!(rows(Exposition::new(body)), [Row { uuid: "a".into(), ..Row::default() }]);
         assert!(!detect(Exposition::new("vllm:num_requests_running 1\n")));
         assert!(is_activity(Metric::SmActive) && !is_activity(Metric::Power));
+    }
+
+    #[test]
+    fn garbage_is_handed_on_to_be_judged() {
+        use crate::model::{Batch, Reading, SourceId, Subject, Time, Why};
+        let body = "DCGM_FI_DEV_GPU_TEMP{UUID=\"a\"} -1\nDCGM_FI_DEV_POWER_USAGE{UUID=\"a\"} 4294967.3\n\
+            DCGM_FI_PROF_SM_ACTIVE{UUID=\"a\"} 7.5\n";
+        let mut batch = Batch::new(SourceId::Dcgm, Time(0), 0);
+        for (metric, value) in &rows(Exposition::new(body))[0].values {
+            batch.push(Subject::Gpu(0), *metric, *value);
+        }
+        assert_eq!(batch.samples.len(), 3);
+        assert!(batch.samples.iter().all(|sample| sample.reading == Reading::Missing(Why::Failed)), "{batch:?}");
     }
 
     #[test]

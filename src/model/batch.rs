@@ -11,7 +11,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::process::is_zero;
-use super::{EventLine, GpuProcess, Mark, Metric, ProcessSample, Reading, Subject, Time};
+use super::{EventLine, GpuProcess, Mark, Metric, ProcessSample, Reading, Subject, Time, plausible};
 
 /// Where a batch comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -116,6 +116,13 @@ pub struct Sample {
     pub reading: Reading,
 }
 
+impl Sample {
+    /// A value as its source gave it; one that cannot be is missing ([`plausible`]).
+    pub fn new(subject: Subject, metric: Metric, reading: Reading) -> Self {
+        Self { subject, metric, reading: plausible::judge(metric, reading) }
+    }
+}
+
 /// One cumulative histogram as scraped, ranks merged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HistogramSample {
@@ -145,7 +152,7 @@ pub enum FactKey {
     Name,
     /// GPU: where SM and DRAM activity come from: `gpm`, `dcgm` or `time` (not available).
     ActivitySource,
-    /// GPU: instances that it is split into (MIG), `3g.40gb, 2g.20gb`; its activity is theirs, weighted by their slices.
+    /// GPU: instances that it is split into (MIG), `3g.40gb, 2g.20gb`; activity from `dcgm` is theirs, weighted by their slices.
     Instances,
     /// GPU: how often `dcgm` has new values, e.g. `30 s`; empty while that is not known.
     ActivityPeriod,
@@ -245,6 +252,8 @@ pub struct Batch {
     pub breaks: bool,
     /// Read for its levels and counters only: that there are no histograms says nothing.
     pub partial: bool,
+    /// For how long before this nothing was read at all, ms: the machine was suspended or warptop was stopped; 0: not so.
+    pub paused_ms: u64,
 }
 
 impl Batch {
@@ -268,12 +277,13 @@ impl Batch {
             state: None,
             breaks: false,
             partial: false,
+            paused_ms: 0,
         }
     }
 
     /// Adds a value.
     pub fn push(&mut self, subject: Subject, metric: Metric, reading: impl Into<Reading>) {
-        self.samples.push(Sample { subject, metric, reading: reading.into() });
+        self.samples.push(Sample::new(subject, metric, reading.into()));
     }
 
     /// Adds a text, cleaned for the screen.
@@ -295,6 +305,7 @@ impl Batch {
         self.state = None;
         self.breaks = false;
         self.partial = false;
+        self.paused_ms = 0;
     }
 }
 
@@ -357,9 +368,11 @@ impl<'de> Deserialize<'de> for Ungrouped {
                 let mut out = Ungrouped::default();
                 while let Some((subject, values)) = map.next_entry::<String, BTreeMap<String, Reading>>()? {
                     let Ok(subject) = subject.parse() else { continue };
-                    out.samples.extend(values.into_iter().filter_map(|(key, reading)| {
-                        Some(Sample { subject, metric: Metric::from_key(&key)?, reading })
-                    }));
+                    out.samples.extend(
+                        values
+                            .into_iter()
+                            .filter_map(|(key, reading)| Some(Sample::new(subject, Metric::from_key(&key)?, reading))),
+                    );
                 }
                 Ok(out)
             }
@@ -438,6 +451,9 @@ impl Serialize for Batch {
         if let Some(state) = &self.state {
             map.serialize_entry("state", state)?;
         }
+        if self.paused_ms > 0 {
+            map.serialize_entry("paused_ms", &self.paused_ms)?;
+        }
         for (key, set) in [("breaks", self.breaks), ("partial", self.partial)] {
             if set {
                 map.serialize_entry(key, &true)?;
@@ -473,6 +489,8 @@ impl<'de> Deserialize<'de> for Batch {
             breaks: bool,
             #[serde(default)]
             partial: bool,
+            #[serde(default)]
+            paused_ms: u64,
         }
         let line = Line::deserialize(deserializer)?;
         Ok(Self {
@@ -493,6 +511,7 @@ impl<'de> Deserialize<'de> for Batch {
             }),
             breaks: line.breaks,
             partial: line.partial,
+            paused_ms: line.paused_ms,
         })
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -55,42 +55,47 @@ pub trait Clock: Send + Sync {
     fn nanos(&self) -> u64 {
         self.micros() * 1000
     }
-    /// CPU time that the calling thread has used, µs: what work costs, whatever else the machine does meanwhile. A
-    /// clock that is not the machine's says 0.
-    fn cpu_micros(&self) -> u64 {
-        0
-    }
 }
 
-/// The machine's clock.
+/// The machine's clock. It counts while the machine is suspended, too (`CLOCK_BOOTTIME`), so that what was not watched
+/// is a gap as long as it was.
 #[derive(Debug)]
 pub struct SystemClock {
-    started: Instant,
+    /// Since boot, ns.
+    started: u64,
     started_unix_ms: u64,
+    since_boot: fn() -> u64,
 }
 
 impl SystemClock {
-    /// Reads the wall clock once; from then on only the monotonic clock counts.
+    /// Reads the wall clock once; from then on only the time since boot counts.
     pub fn start() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { started: Instant::now(), started_unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
+        Self::of(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX), since_boot)
     }
+
+    /// One that began at this moment and counts by this.
+    fn of(started_unix_ms: u64, since_boot: fn() -> u64) -> Self {
+        Self { started: since_boot(), started_unix_ms, since_boot }
+    }
+}
+
+/// Time since boot, suspension included, ns.
+fn since_boot() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    let [seconds, nanos] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
 impl Clock for SystemClock {
     fn now(&self) -> Time {
-        Time(self.started_unix_ms) + u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        Time(self.started_unix_ms) + self.nanos() / 1_000_000
     }
     fn micros(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+        self.nanos() / 1_000
     }
     fn nanos(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-    fn cpu_micros(&self) -> u64 {
-        let used = clock_gettime(ClockId::ThreadCPUTime);
-        let whole = |part: i64| u64::try_from(part).unwrap_or(0);
-        whole(used.tv_sec).saturating_mul(1_000_000).saturating_add(whole(used.tv_nsec) / 1000)
+        (self.since_boot)().saturating_sub(self.started)
     }
 }
 
@@ -115,5 +120,35 @@ impl Clock for ManualClock {
     }
     fn micros(&self) -> u64 {
         self.now().0.saturating_mul(1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static BOOTED: AtomicU64 = AtomicU64::new(5_000_000_000);
+
+    /// Fault: host: the wall clock is set an hour forward or back
+    /// Seen: nothing: times on axes go on from the start of the session
+    /// Works: everything
+    /// Recovers: nothing to recover from
+    #[test]
+    fn only_the_time_since_boot_counts() {
+        let clock = SystemClock::of(1_000, || BOOTED.load(Ordering::Relaxed));
+        assert_eq!((clock.now(), clock.micros()), (Time(1_000), 0));
+        // A suspension of an hour counts; nothing ever goes back.
+        BOOTED.store(3_605_000_123_000, Ordering::Relaxed);
+        assert_eq!((clock.now(), clock.nanos()), (Time(3_601_000), 3_600_000_123_000));
+        BOOTED.store(1, Ordering::Relaxed);
+        assert_eq!(clock.micros(), 0);
+    }
+
+    #[test]
+    fn this_machine_has_been_up_for_a_while() {
+        let (clock, uptime) = (SystemClock::start(), std::fs::read_to_string("/proc/uptime").unwrap());
+        let uptime: f64 = uptime.split_whitespace().next().unwrap().parse().unwrap();
+        assert!((since_boot() as f64 / 1e9 - uptime).abs() < 60.0, "{uptime}");
+        assert!(clock.now() >= Time(1_700_000_000_000));
     }
 }

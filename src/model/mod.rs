@@ -13,9 +13,9 @@ pub mod gpu_specs;
 pub mod limits;
 pub mod mark;
 pub mod metric;
+pub mod plausible;
 pub mod process;
 pub mod reading;
-pub mod secret;
 pub mod text;
 
 pub use address::Address;

@@ -195,14 +195,14 @@ mod tests {
         let mut writer = Writer::new(Vec::new(), &Header::new(Time(START), "gpu-07", 250)).unwrap();
         for i in 0..batches {
             let mut batch = Batch::new(SourceId::Nvml, Time(START + i * step_ms), 2 * step_ms as u32);
-            batch.push(Subject::Gpu(0), Metric::Temp, i as f64);
+            batch.push(Subject::Gpu(0), Metric::SmClock, i as f64);
             writer.write(&batch).unwrap();
         }
         Reader::new(io::Cursor::new(writer.finish().unwrap())).unwrap()
     }
 
-    fn temperature(store: &Store, at: u64) -> Reading {
-        store.read().latest(Subject::Gpu(0), Metric::Temp, Time(START + at)).reading
+    fn sm_clock(store: &Store, at: u64) -> Reading {
+        store.read().latest(Subject::Gpu(0), Metric::SmClock, Time(START + at)).reading
     }
 
     fn wait_for(what: impl Fn() -> bool) {
@@ -220,7 +220,7 @@ mod tests {
         let store = Store::new(Retention::HOUR);
         let bounds = load(&mut recording(100, 1000), &store, Some(10_500));
         assert_eq!(bounds, Some((Time(START), Time(START + 10_000))));
-        assert_eq!(temperature(&store, 10_500), Reading::Value(10.0));
+        assert_eq!(sm_clock(&store, 10_500), Reading::Value(10.0));
         assert_eq!(store.read().newest(), Time(START + 10_000), "nothing of what comes later");
         assert_eq!(store.read().fact(Subject::Host, FactKey::Origin, Time(START)), Some("gpu-07"));
     }
@@ -241,7 +241,7 @@ mod tests {
         assert!(!replay.ended());
         replay.set_playhead(Time(START + 3_600_000));
         wait_for(|| newest() == 3_600_000 + AHEAD_MS);
-        assert_eq!(temperature(&store, 3_600_000), Reading::Value(360.0));
+        assert_eq!(sm_clock(&store, 3_600_000), Reading::Value(360.0));
         replay.set_playhead(Time(START + 10_790_000));
         wait_for(|| replay.ended());
         assert_eq!((newest(), replay.problems()), (10_790_000, Vec::new()));

@@ -10,7 +10,7 @@ mod total;
 
 use std::collections::VecDeque;
 
-use crate::model::{Batch, Kind, Metric, Reading, SourceId, Time, Why};
+use crate::model::{Batch, Kind, Metric, Reading, SourceId, Time, Why, plausible};
 
 use super::minutes::{Minute, Minutes};
 use super::{Retention, Window, grow, later_epoch};
@@ -172,7 +172,8 @@ impl Series {
             // No time passed: nothing to divide by. Wait for the next reading from here.
             return (Reading::Missing(Why::NotYet), Pushed::Kept);
         }
-        (Reading::new((total - before) * 1000.0 / f64::from(offset - last.at)), Pushed::Kept)
+        let rate = Reading::new((total - before) * 1000.0 / f64::from(offset - last.at));
+        (plausible::judge_rate(self.metric, rate), Pushed::Kept)
     }
 
     fn append(&mut self, point: Point, keep: &Retention) {

@@ -15,8 +15,13 @@
  *   SHARED             a second process on GPU 0; SHARED_REFUSED: and the driver does not say how they share it
  *   LINKS              NVLinks of GPU 0, the last of which is down; GPU 1 has none
  *   SLOW_US, FIELDS_US what a query of utilisation, of field values takes
+ *   MIG                GPU 0 is split into two instances, and nothing is told of its use as a whole
+ *   PROCESSES          so many processes on GPU 0; PROCESSES_LIE: the driver wants room for four billion
+ *   HANG_IN, HANG_NTH  the function (its name as a string) that never comes back, from its nth call on
+ *   NOTE_CALLS         each function that is called leaves a note `call-NAME`
  * Control files: `hang` holds a query of GPU 1 until it is removed, `lost` takes GPU 1 away, `xid` is an error of GPU 0,
- * `init` makes nvmlInit_v2 fail with a version mismatch.
+ * `init` makes nvmlInit_v2 fail with a version mismatch, `all` makes every question about a GPU fail with the number that is
+ * in it, `garbage` has every number be garbage, `count` holds another number of GPUs, `other` has GPU 0 be another device.
  * `quiet`: there is no new sample of a process.
  * Notes: `forbidden`, when something is called that must not be; `gpm-gap`, when two samples are too close;
  * `asked-1`, when it is asked who shares GPU 1. */
@@ -55,6 +60,13 @@
 
 #ifndef LINKS
 #define LINKS 18
+#endif
+
+#ifndef HANG_IN
+#define HANG_IN ""
+#endif
+#ifndef HANG_NTH
+#define HANG_NTH 1
 #endif
 
 #ifndef ALIKE
@@ -102,66 +114,133 @@ static int control(const char *name) { return access(name, F_OK) == 0; }
 static void note(const char *name) { FILE *file = fopen(name, "w"); if (file) fclose(file); }
 static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
 
+/* The number in a control file, or another one where there is none. */
+static int number(const char *name, int otherwise) {
+    FILE *file = fopen(name, "r");
+    if (!file) return otherwise;
+    if (fscanf(file, "%d", &otherwise) != 1) otherwise = 999;
+    fclose(file);
+    return otherwise;
+}
+
+/* What stands in every function. */
+static void enter(const char *function) {
+    static int calls;
+#ifdef NOTE_CALLS
+    char path[1024];
+    snprintf(path, sizeof path, CONTROL "/call-%s", function);
+    note(path);
+#endif
+    if (strcmp(function, HANG_IN) == 0 && ++calls >= HANG_NTH) for (;;) pause();
+}
 /* What stands before every question to a GPU. */
-static int gate(const Gpu *gpu) {
+static int gate(const Gpu *gpu, const char *function) {
+    enter(function);
     if (gpu->index == 1 && control(CONTROL "/lost")) return LOST;
+    int all = number(CONTROL "/all", OK);
+    if (all) return all;
 #ifdef NOT_SUPPORTED
     return REFUSED;
 #else
     return OK;
 #endif
 }
-#define GATE(gpu) do { int refused = gate(gpu); if (refused) return refused; } while (0)
-/* A question whose answer is one number. */
-#define ASK(name, type, answer) int name(Gpu *gpu, type *out) { GATE(gpu); *out = (answer); return OK; }
+#define ENTER enter(__func__)
+#define GATE(gpu) do { int refused = gate(gpu, __func__); if (refused) return refused; } while (0)
 
-int nvmlInit_v2(void) { return control(CONTROL "/init") ? MISMATCH : INIT; }
-int nvmlShutdown(void) { return OK; }
-int nvmlEventSetFree(void *set) { (void)set; return OK; }
+/* Garbage as drivers give it: nothing, all bits, the highest bit, any number; in place of `right` while that is asked for. */
+static u64 garbage(void) {
+    static u64 state = 88172645463325252ull;
+    state ^= state << 13; state ^= state >> 7; state ^= state << 17;
+    return state % 5 == 0 ? 0 : state % 5 == 1 ? ~0ull : state % 5 == 2 ? 1ull << 63 : state;
+}
+static int is_garbage(void) { return control(CONTROL "/garbage"); }
+static u64 or_garbage(u64 right) { return is_garbage() ? garbage() : right; }
+static double real_or_garbage(double right) {
+    if (!is_garbage()) return right;
+    double all[] = { NAN, INFINITY, -INFINITY, -1e308, 1e308, -1.0, (double)garbage() };
+    return all[garbage() % 7];
+}
+/* A question whose answer is one number. */
+#define ASK(name, type, answer) int name(Gpu *gpu, type *out) { GATE(gpu); *out = (type)or_garbage(answer); return OK; }
+
+int nvmlInit_v2(void) { ENTER; return control(CONTROL "/init") ? MISMATCH : INIT; }
+int nvmlShutdown(void) { ENTER; note(CONTROL "/shutdown"); return OK; }
+int nvmlEventSetFree(void *set) { ENTER; free(set); return OK; }
 /* Xid errors: each reading of the file `xid` finds one on GPU 0 and takes it away; others are not asked for. */
 typedef struct { Gpu *gpu; u64 type, data; u32 gpu_instance, compute_instance; } Event;
 #ifdef SIZE_EVENT
 _Static_assert(sizeof(Event) == SIZE_EVENT, "event");
 #endif
 typedef struct { int of; } EventSet;
-int nvmlEventSetCreate(EventSet **out) { *out = calloc(1, sizeof(EventSet)); return OK; }
+int nvmlEventSetCreate(EventSet **out) { ENTER; *out = calloc(1, sizeof(EventSet)); return OK; }
 int nvmlDeviceRegisterEvents(Gpu *gpu, u64 types, EventSet *set) {
+    GATE(gpu);
     if (types != 8) note(CONTROL "/forbidden");
     if (gpu->index == 1) return REFUSED;
     set->of = (int)gpu->index;
     return OK;
 }
 int nvmlEventSetWait_v2(EventSet *set, Event *out, u32 timeout) {
+    ENTER;
     if (timeout) note(CONTROL "/forbidden");
     if (set->of != 0 || unlink(CONTROL "/xid")) return TIMEOUT;
     *out = (Event){ &gpus[0], 8, 79, 0, 0 };
     return OK;
 }
-int nvmlSystemGetDriverVersion(char *out, u32 size) { snprintf(out, size, DRIVER); return OK; }
-int nvmlSystemGetCudaDriverVersion_v2(int *out) { *out = 13000; return OK; }
-int nvmlDeviceGetCount_v2(u32 *out) { *out = GPUS; return OK; }
+int nvmlSystemGetDriverVersion(char *out, u32 size) { ENTER; snprintf(out, size, DRIVER); return OK; }
+int nvmlSystemGetCudaDriverVersion_v2(int *out) { ENTER; *out = (int)or_garbage(13000); return OK; }
+int nvmlDeviceGetCount_v2(u32 *out) { ENTER; *out = number(CONTROL "/count", GPUS); return OK; }
 int nvmlDeviceGetHandleByIndex_v2(u32 index, Gpu **out) {
-    if (index + 1 > GPUS || index >= MOST_GPUS) return INVALID;
+    if ((int)index >= number(CONTROL "/count", GPUS) || index >= MOST_GPUS) return INVALID;
     gpus[index].index = index;
+    int refused = gate(&gpus[index], __func__);
+    if (refused && refused != REFUSED) return refused;
     *out = &gpus[index];
     return OK;
 }
 int nvmlDeviceGetName(Gpu *gpu, char *out, u32 size) {
+    ENTER;
+    if (gpu->index >= MOST_GPUS) {
+        snprintf(out, size, NAME " MIG %s", gpu->index == MOST_GPUS ? "3g.71gb" : "2g.35gb");
+        return OK;
+    }
     snprintf(out, size, gpu->index == 0 || ALIKE ? NAME : "NVIDIA \033[31mUnheard Of");
     return OK;
 }
-int nvmlDeviceGetUUID(Gpu *gpu, char *out, u32 size) { snprintf(out, size, UUID, (int)gpu->index); return OK; }
+int nvmlDeviceGetUUID(Gpu *gpu, char *out, u32 size) {
+    ENTER;
+    snprintf(out, size, UUID, (int)gpu->index + (gpu->index == 0 && control(CONTROL "/other") ? 100 : 0));
+    return OK;
+}
+
+#ifdef MIG
+/* GPU 0 is split into two instances. */
+static Gpu instances[2] = { { MOST_GPUS }, { MOST_GPUS + 1 } };
+int nvmlDeviceGetMigMode(Gpu *gpu, u32 *current, u32 *pending) { GATE(gpu); *current = *pending = gpu->index == 0; return OK; }
+int nvmlDeviceGetMaxMigDeviceCount(Gpu *gpu, u32 *out) { GATE(gpu); *out = 7; return OK; }
+int nvmlDeviceGetMigDeviceHandleByIndex(Gpu *gpu, u32 index, Gpu **out) {
+    GATE(gpu);
+    if (index >= 2) return NOT_FOUND;
+    *out = &instances[index];
+    return OK;
+}
+#define WHOLE(gpu) do { if ((gpu)->index == 0) return REFUSED; } while (0)
+#else
+#define WHOLE(gpu) (void)(gpu)
+#endif
 
 int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *out) {
     while (gpu->index == 1 && control(CONTROL "/hang")) usleep(5000);
     if (SLOW_US) usleep(SLOW_US);
     GATE(gpu);
-    out->gpu = IDLE_OR(97 - gpu->index);
-    out->memory = IDLE_OR(62);
+    WHOLE(gpu);
+    out->gpu = or_garbage(IDLE_OR(97 - gpu->index));
+    out->memory = or_garbage(IDLE_OR(62));
     return OK;
 }
-int nvmlDeviceGetClockInfo(Gpu *gpu, u32 domain, u32 *out) { GATE(gpu); *out = domain == 1 ? 1575 : domain == 2 ? 3201 : 0; return OK; }
-int nvmlDeviceGetMaxClockInfo(Gpu *gpu, u32 domain, u32 *out) { GATE(gpu); *out = domain == 1 ? 1980 : 1000; return OK; }
+int nvmlDeviceGetClockInfo(Gpu *gpu, u32 domain, u32 *out) { GATE(gpu); *out = or_garbage(domain == 1 ? 1575 : domain == 2 ? 3201 : 0); return OK; }
+int nvmlDeviceGetMaxClockInfo(Gpu *gpu, u32 domain, u32 *out) { GATE(gpu); *out = or_garbage(domain == 1 ? 1980 : 1000); return OK; }
 ASK(nvmlDeviceGetPowerUsage, u32, 641265)
 ASK(nvmlDeviceGetEnforcedPowerLimit, u32, 700000)
 /* The power cap, and a bit that no binding knows. */
@@ -184,6 +263,7 @@ int nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, Memory *out) {
     out->reserved = 646000000ull;
     out->used = 40000000000ull;
     out->free = out->total - out->reserved - out->used;
+    if (is_garbage()) out->total = garbage(), out->used = garbage(), out->reserved = garbage();
     return OK;
 }
 int nvmlDeviceGetTemperature(Gpu *gpu, u32 sensor, u32 *out) {
@@ -192,33 +272,33 @@ int nvmlDeviceGetTemperature(Gpu *gpu, u32 sensor, u32 *out) {
 #ifdef NEW_DRIVER
     return DEPRECATED;
 #endif
-    *out = 57;
+    *out = or_garbage(57);
     return OK;
 }
 int nvmlDeviceGetTemperatureV(Gpu *gpu, TemperatureV *out) {
     GATE(gpu);
     if (out->version != (sizeof(TemperatureV) | 1u << 24) || out->sensor != 0) return 25;
-    out->temperature = 58;
+    out->temperature = or_garbage(58);
     return OK;
 }
 int nvmlDeviceGetTemperatureThreshold(Gpu *gpu, u32 which, u32 *out) {
     GATE(gpu);
     switch (which) {
-    case 0: *out = 95; return OK; /* shutdown */
-    case 1: *out = 89; return OK; /* slowdown */
-    case 2: *out = 96; return OK; /* memory */
+    case 0: *out = or_garbage(95); return OK; /* shutdown */
+    case 1: *out = or_garbage(89); return OK; /* slowdown */
+    case 2: *out = or_garbage(96); return OK; /* memory */
     default: return REFUSED;
     }
 }
 int nvmlDeviceGetTotalEccErrors(Gpu *gpu, u32 type, u32 counter, u64 *out) {
     GATE(gpu);
     if (counter != 0) return INVALID;
-    *out = type == 0 ? 12 : 3;
+    *out = or_garbage(type == 0 ? 12 : 3);
     return OK;
 }
 int nvmlDeviceGetRemappedRows(Gpu *gpu, u32 *correctable, u32 *uncorrectable, u32 *pending, u32 *failed) {
     GATE(gpu);
-    *correctable = 1; *uncorrectable = 2; *pending = 1; *failed = 0;
+    *correctable = or_garbage(1); *uncorrectable = or_garbage(2); *pending = or_garbage(1); *failed = 0;
     return OK;
 }
 
@@ -241,6 +321,7 @@ int nvmlDeviceGetFieldValues(Gpu *gpu, int count, Field *fields) {
 #endif
         default: field->result = INVALID;
         }
+        if (is_garbage()) field->value.ull = garbage(), field->type = garbage() % 12, field->result = garbage() % 3;
     }
     return OK;
 }
@@ -248,7 +329,7 @@ int nvmlDeviceGetViolationStatus(Gpu *gpu, u32 policy, Violation *out) {
     GATE(gpu);
 #ifdef OLD_DRIVER
     out->reference = 1;
-    out->violation = policy == 0 ? 7000000000ull : policy == 1 ? 8000000000ull : 0;
+    out->violation = is_garbage() ? garbage() : policy == 0 ? 7000000000ull : policy == 1 ? 8000000000ull : 0;
     return policy <= 2 ? OK : REFUSED;
 #else
     (void)policy; (void)out;
@@ -258,31 +339,53 @@ int nvmlDeviceGetViolationStatus(Gpu *gpu, u32 policy, Violation *out) {
 
 /* GPU 0 has a process that computes and draws, GPU 1 one whose memory is not told. */
 static int list(const Gpu *gpu, u32 *count, Process *out) {
-    GATE(gpu);
 #ifdef IDLE
     *count = 0;
     return OK;
 #endif
+#ifdef PROCESSES_LIE
+    *count = 0xfffffff0u;
+    return TOO_SMALL;
+#endif
     u32 room = *count;
-#ifdef SHARED
-    *count = gpu->index == 0 ? 2 : 1;
-#else
     *count = 1;
+#ifdef SHARED
+    if (gpu->index == 0) *count = 2;
+#endif
+#ifdef PROCESSES
+    if (gpu->index == 0) *count = PROCESSES;
 #endif
     if (room < *count || !out) return TOO_SMALL;
-    if (*count == 2) out[1] = (Process){ 4244, 1000000000ull, ~0u, ~0u };
-    out[0] = (Process){ gpu->index == 0 ? 4242 : 4243, gpu->index == 0 ? 40638611456ull : ~0ull, ~0u, ~0u };
+    for (u32 i = 1; i < *count; i++) out[i] = (Process){ 4243 + i, or_garbage(1000000000ull), ~0u, ~0u };
+    out[0] = (Process){ gpu->index == 0 ? 4242 : 4243, or_garbage(gpu->index == 0 ? 40638611456ull : ~0ull), ~0u, ~0u };
     return OK;
 }
+int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, u32 *count, Process *out) {
+    GATE(gpu);
 #ifdef NO_LIST
-int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, u32 *count, Process *out) { (void)gpu; (void)count; (void)out; return REFUSED; }
-#else
-int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, u32 *count, Process *out) { return list(gpu, count, out); }
+    return REFUSED;
 #endif
+#ifdef MIG
+    /* One process on both instances, with memory on each. */
+    if (gpu->index == 0) {
+        if (*count < 2) { *count = 2; return TOO_SMALL; }
+        out[0] = (Process){ 4242, 40000000000ull, 1, 0 };
+        out[1] = (Process){ 4242, 638611456ull, 2, 0 };
+        *count = 2;
+        return OK;
+    }
+#endif
+    return list(gpu, count, out);
+}
 int nvmlDeviceGetGraphicsRunningProcesses_v3(Gpu *gpu, u32 *count, Process *out) {
+    GATE(gpu);
+#ifdef MIG
+    *count = 0;
+    return OK;
+#endif
     if (gpu->index == 0) return list(gpu, count, out);
     *count = 0;
-    return gate(gpu);
+    return OK;
 }
 
 /* How the processes of GPU 0 share it: 4242 has 62 % in the newest sample, of 4244 there is only an old one, and 9 is
@@ -332,8 +435,8 @@ int nvmlGpmQueryDeviceSupport(Gpu *gpu, Support *out) { GATE(gpu); out->supporte
 #else
 int nvmlGpmQueryDeviceSupport(Gpu *gpu, Support *out) { GATE(gpu); out->supported = out->version == 1; return OK; }
 #endif
-int nvmlGpmSampleAlloc(Taken **out) { *out = calloc(1, sizeof(Taken)); return OK; }
-int nvmlGpmSampleFree(Taken *sample) { free(sample); return OK; }
+int nvmlGpmSampleAlloc(Taken **out) { ENTER; *out = calloc(1, sizeof(Taken)); return OK; }
+int nvmlGpmSampleFree(Taken *sample) { ENTER; free(sample); return OK; }
 int nvmlGpmSampleGet(Gpu *gpu, Taken *sample) {
     GATE(gpu);
 #ifdef NO_GPM
@@ -342,10 +445,12 @@ int nvmlGpmSampleGet(Gpu *gpu, Taken *sample) {
 #ifdef GPM_DENIED
     return DENIED;
 #endif
+    WHOLE(gpu);
     sample->taken = now();
     return OK;
 }
 int nvmlGpmMetricsGet(Metrics *request) {
+    ENTER;
     if (request->version != 1) return 25;
     Taken *first = (Taken *)request->first, *second = (Taken *)request->second;
     if (second->taken - first->taken < 0.1) note(CONTROL "/gpm-gap");
@@ -368,6 +473,7 @@ int nvmlGpmMetricsGet(Metrics *request) {
         case 61: metric->result = REFUSED; break;
         default: metric->result = INVALID;
         }
+        metric->value = real_or_garbage(metric->value);
     }
     return OK;
 }

@@ -8,9 +8,9 @@ use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper::struct_wrappers::gpm::GpmMetricResult;
 use nvml_wrapper::{Device, GpmSample};
 
-use crate::model::{Clock, Metric, Unit, Why};
+use crate::model::{Clock, Metric, Unit};
 
-use super::gpu::Out;
+use super::health::Out;
 
 /// Least time between two samples, µs.
 const MIN_GAP_US: u64 = 100_000;
@@ -44,11 +44,11 @@ pub(super) const METRICS: [Metric; 8] = [
 
 /// The sample that the next one is compared with.
 #[derive(Debug, Default)]
-pub(super) struct Gpm {
-    before: Option<(u64, GpmSample<'static>)>,
+pub(super) struct Gpm<'n> {
+    before: Option<(u64, GpmSample<'n>)>,
 }
 
-impl Gpm {
+impl<'n> Gpm<'n> {
     /// How long to wait so that the next sample is far enough from the last, µs; 0: do not wait.
     pub(super) fn patience(&self, now: u64) -> u64 {
         let left = self.before.as_ref().map_or(0, |(then, _)| left(*then, now));
@@ -56,7 +56,7 @@ impl Gpm {
     }
 
     /// Takes a sample and hands on what happened since the one before.
-    pub(super) fn read(&mut self, device: &Device<'static>, clock: &dyn Clock, out: &mut Out<'_>) {
+    pub(super) fn read(&mut self, device: &Device<'n>, clock: &dyn Clock, out: &mut Out<'_>) {
         let now = clock.micros();
         if out.passes_over(&METRICS) || self.before.as_ref().is_some_and(|(then, _)| left(*then, now) > 0) {
             return;
@@ -72,7 +72,7 @@ impl Gpm {
             match gpm_metrics_get(device.nvml(), &before, &sample, &IDS) {
                 Ok(results) => {
                     for (metric, result) in METRICS.into_iter().zip(results) {
-                        let value = result.map_err(|error| out.judge(&error)).and_then(|r| in_our_unit(metric, &r));
+                        let value = result.map_err(|error| out.judge(&error)).map(|r| in_our_unit(metric, &r));
                         out.put(metric, value);
                     }
                 }
@@ -88,17 +88,8 @@ const fn left(then: u64, now: u64) -> u64 {
     (then + MIN_GAP_US).saturating_sub(now)
 }
 
-fn in_our_unit(metric: Metric, result: &GpmMetricResult) -> Result<f64, Why> {
-    if metric.unit() == Unit::Percent {
-        share(result.value)
-    } else {
-        Ok(result.value * bytes(&result.metric_info.unit))
-    }
-}
-
-/// A share in per cent. Rounding may take it a little over 100; anything else outside is no share.
-fn share(value: f64) -> Result<f64, Why> {
-    if (0.0..=101.0).contains(&value) { Ok(value.min(100.0)) } else { Err(Why::Failed) }
+fn in_our_unit(metric: Metric, result: &GpmMetricResult) -> f64 {
+    if metric.unit() == Unit::Percent { result.value } else { result.value * bytes(&result.metric_info.unit) }
 }
 
 /// Bytes in the unit of a rate as the driver writes it, e.g. "MiB/s". Where it writes none, nvml.h says MiB.
@@ -146,14 +137,6 @@ mod tests {
             ("GiB/s", 1_073_741_824.0),
         ] {
             assert!((bytes(unit) / factor - 1.0).abs() < 1e-12, "{unit}");
-        }
-    }
-
-    #[test]
-    fn a_share_outside_its_range_is_no_number() {
-        assert_eq!(share(100.4), Ok(100.0));
-        for wrong in [-0.1, 110.0, f64::NAN, f64::INFINITY] {
-            assert_eq!(share(wrong), Err(Why::Failed), "{wrong}");
         }
     }
 }

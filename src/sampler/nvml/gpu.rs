@@ -2,38 +2,45 @@
 //!
 //! Costs in the comments were measured on an H200 with driver 580 (idle, one GPU). Never called:
 //! `pcie_throughput`, which blocks for 20 ms (GPM has the same), and anything that sets or resets.
-//! Invariant: a GPU that was lost is not asked again; its values are missing, never the last known.
+//! Invariant: what a call does not give is missing, never the last known.
 
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{
     Clock as ClockDomain, ComputeMode, EccCounter, MemoryError, P2pCapabilitiesIndex, P2pStatus, PerformancePolicy,
     TemperatureSensor, TemperatureThreshold,
 };
-use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
+use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::{FieldValueSample, ProcessInfo};
+use nvml_wrapper::struct_wrappers::device::FieldValueSample;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id;
 use nvml_wrapper::{Device, EventSet, Nvml};
 
-use crate::model::{Batch, Clock, FactKey, GpuProcess, Metric, Reading, SourceId, Subject, Why, gpu_specs, text};
+use crate::model::{Batch, Clock, FactKey, Metric, SourceId, Subject, Why, gpu_specs, text};
 
 use super::super::gpu_ids::GpuId;
 use super::gpm::{self, Gpm};
+use super::health::{Health, Out, why};
+use super::processes;
 use super::raw;
 use super::share::Shares;
 
 /// One GPU and what has to be remembered about it.
 #[derive(Debug)]
-pub(super) struct Gpu {
+pub(super) struct Gpu<'n> {
     pub(super) index: u8,
     pub(super) name: String,
-    device: Device<'static>,
-    gpm: Option<Gpm>,
+    device: Device<'n>,
+    gpm: Option<Gpm<'n>>,
     throttled: [Throttled; 5],
     /// Reasons that held since the last slow reading.
     held: u64,
-    xids: Option<Xids>,
+    xids: Option<Xids<'n>>,
+    /// The driver splits it into instances (MIG).
+    split: bool,
+    /// Its memory, bytes, once that is known.
+    total: Option<f64>,
+    told: String,
     /// No kernel ran in the driver's last sampling period.
     idle: bool,
     shares: Shares,
@@ -44,17 +51,6 @@ pub(super) struct Gpu {
 /// read once a second while its reason holds and every 10 s otherwise. On an H200 the two hardware reasons
 /// take 1 ms, the three others 35 µs; violation times take 700 µs each.
 const DEAR_US: u64 = 300;
-
-/// What reading it has shown.
-#[derive(Debug, Default)]
-pub(super) struct Health {
-    /// It fell off the bus or needs a reset.
-    pub(super) lost: bool,
-    /// GPM exists, but not for this user.
-    pub(super) gpm_denied: bool,
-    /// Not asked again until the next rare reading: also a refusal costs time.
-    unsupported: Vec<Metric>,
-}
 
 /// Where the time throttled for one reason is counted.
 #[derive(Clone, Copy, Debug)]
@@ -102,14 +98,31 @@ const THROTTLED: [Throttled; 5] = [
     ),
 ];
 
-impl Gpu {
+impl<'n> Gpu<'n> {
     /// Takes over an opened device.
-    pub(super) fn new(index: u8, device: Device<'static>, nvml: &'static Nvml) -> Self {
+    pub(super) fn new(index: u8, device: Device<'n>, nvml: &'n Nvml) -> Self {
         let name = device.name().map_or_else(|_| "GPU".to_owned(), |name| text::clean(&name));
-        let gpm = device.gpm_support().unwrap_or(false).then(Gpm::default);
+        let split = is_split(&device);
+        // Of a GPU in MIG mode GPM counts instances; whether it counts the whole as well shows.
+        let offers = device.gpm_support().unwrap_or(false) && (!split || device.gpm_sample().is_ok());
+        let gpm = offers.then(Gpm::default);
         let xids = Xids::watch(&device, nvml);
         let (shares, health) = (Shares::default(), Health::default());
-        Self { index, name, device, gpm, throttled: THROTTLED, held: 0, xids, idle: false, shares, health }
+        Self {
+            index,
+            name,
+            device,
+            gpm,
+            throttled: THROTTLED,
+            held: 0,
+            xids,
+            split,
+            total: None,
+            told: String::new(),
+            idle: false,
+            shares,
+            health,
+        }
     }
 
     /// How others name it.
@@ -123,13 +136,18 @@ impl Gpu {
         &self.health
     }
 
+    /// Whether the driver splits it into instances (MIG), and gives no utilisation of the whole.
+    pub(super) fn is_split(&self) -> bool {
+        self.split
+    }
+
     /// How long to wait before [`Gpu::fast`], so that GPM can be read in this tick, µs.
     pub(super) fn patience(&self, now: u64) -> u64 {
         self.gpm.as_ref().map_or(0, |gpm| gpm.patience(now))
     }
 
     /// What never changes: name, maxima, thresholds. Once: a maximum clock alone takes 1.3 ms.
-    pub(super) fn once(&mut self, clock: &dyn Clock, nvml: &'static Nvml, batch: &mut Batch) {
+    pub(super) fn once(&mut self, clock: &dyn Clock, nvml: &'n Nvml, batch: &mut Batch) {
         let subject = Subject::Gpu(self.index);
         batch.fact(subject, FactKey::Name, &self.name);
         batch.fact(subject, FactKey::ActivitySource, if self.gpm.is_some() { "gpm" } else { "time" });
@@ -178,12 +196,13 @@ impl Gpu {
             throttled.dear = cost.min().is_some_and(|us| us > DEAR_US);
         }
         // What the trial refused is still to be said.
-        self.health.unsupported.clear();
+        self.health.try_again();
     }
 
     /// Activity, clocks, power, reasons: 20 µs a call, GPM about 0.15 ms.
     pub(super) fn fast(&mut self, clock: &dyn Clock, batch: &mut Batch) {
         let Self { device, gpm, health, throttled, held, idle, .. } = self;
+        health.begin();
         let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
         if let Some(gpm) = gpm {
             gpm.read(device, clock, &mut out);
@@ -205,15 +224,21 @@ impl Gpu {
             Ok(bits as f64)
         });
         read_throttled(device, throttled.iter().filter(|t| !t.dear), &mut out);
+        health.end();
     }
 
     /// Memory, temperatures, and what the link does.
     pub(super) fn slow(&mut self, batch: &mut Batch) {
-        let Self { device, health, throttled, held, xids, .. } = self;
+        let Self { device, health, throttled, held, xids, total, .. } = self;
         let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
         out.read_all([Metric::GpuMemUsed, Metric::GpuMemTotal], || {
             // What the driver reserves for itself is in use as well; version 2 of the call counts it apart.
-            device.memory_info().map(|m| [m.used.saturating_add(m.reserved) as f64, m.total as f64])
+            let m = device.memory_info()?;
+            let used = m.used.saturating_add(m.reserved);
+            // More than there is: one of the two is garbage, and nothing says which.
+            let [used, all] = if used > m.total { [f64::NAN; 2] } else { [used as f64, m.total as f64] };
+            *total = Some(all).filter(|all| all.is_finite()).or(*total);
+            Ok([used, all])
         });
         out.read(Metric::Temp, || match device.temperature(TemperatureSensor::Gpu) {
             Err(error) if why(&error) == Why::Unsupported => raw::temperature(device).map(f64::from),
@@ -235,36 +260,36 @@ impl Gpu {
         if out.passes_over(&[Metric::GpuProcesses]) {
             return;
         }
-        let lists = [self.device.running_compute_processes(), self.device.running_graphics_processes()];
+        let lists = [raw::computing(&self.device), raw::drawing(&self.device)];
         // Where those that compute are not listed, an empty list would say that there are none.
         let listed = lists[0].as_ref().map_err(|error| out.judge(error)).map(|_| ());
-        let out = batch.gpu_processes.get_or_insert_default();
-        let first = out.len();
-        for process in lists.into_iter().flatten().flatten() {
-            let process = self.process(&process);
-            // One that computes and draws is in both lists, with the same memory.
-            if out[first..].iter().all(|p| p.pid != process.pid) {
-                out.push(process);
-            }
-        }
-        self.shares.fill(&self.device, &mut out[first..], self.idle, strangers);
-        let count = listed.map(|()| (out.len() - first) as f64);
+        let [computing, drawing] = lists.map(Result::unwrap_or_default);
+        let (mut list, count) = processes::merge(self.index, [&computing, &drawing], self.total);
+        self.shares.fill(&self.device, &mut list, self.idle, strangers);
+        batch.gpu_processes.get_or_insert_default().extend(list);
+        let count = listed.map(|()| count as f64);
         Out { batch, subject: Subject::Gpu(self.index), health: &mut self.health }.put(Metric::GpuProcesses, count);
     }
 
-    fn process(&self, info: &ProcessInfo) -> GpuProcess {
-        let mem = match info.used_gpu_memory {
-            UsedGpuMemory::Used(bytes) if bytes != u64::MAX => Reading::Value(bytes as f64),
-            UsedGpuMemory::Used(_) | UsedGpuMemory::Unavailable => Reading::Missing(Why::Unsupported),
-        };
-        GpuProcess { gpu: self.index, pid: info.pid, mem, share: Reading::Missing(Why::NotYet) }
+    /// Which instances it is split into, where that has changed.
+    fn instances(&mut self, batch: &mut Batch) {
+        if self.health.lost {
+            return;
+        }
+        self.split = is_split(&self.device);
+        let now = if self.split { instances(&self.device) } else { String::new() };
+        if now != self.told {
+            batch.fact(Subject::Gpu(self.index), FactKey::Instances, &now);
+            self.told = now;
+        }
     }
 
     /// Errors, limits, energy (a counter, so exact at any rate, that takes 4 ms to read); and what was
     /// not supported is tried again.
     pub(super) fn rare(&mut self, batch: &mut Batch) {
+        self.instances(batch);
         let Self { device, health, throttled, shares, .. } = self;
-        health.unsupported.clear();
+        health.try_again();
         shares.try_again();
         let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
         read_throttled(device, throttled.iter().filter(|t| t.dear), &mut out);
@@ -290,16 +315,32 @@ impl Gpu {
     }
 }
 
+/// Whether the driver splits it into instances (MIG).
+fn is_split(device: &Device<'_>) -> bool {
+    device.mig_mode().is_ok_and(|mode| mode.current == 1)
+}
+
+/// The instances of a GPU in MIG mode, as NVIDIA names them: `3g.40gb, 2g.20gb`.
+fn instances(device: &Device<'_>) -> String {
+    /// More than any GPU can be split into (seven).
+    const MOST: u32 = 16;
+    let count = device.mig_device_count().unwrap_or(0).min(MOST);
+    let names = (0..count).filter_map(|place| device.mig_device_by_index(place).ok()?.name().ok());
+    // "NVIDIA H100 80GB HBM3 MIG 3g.40gb"
+    let profiles = names.filter_map(|name| Some(text::clean(name.split_once("MIG ")?.1)));
+    profiles.collect::<Vec<_>>().join(", ")
+}
+
 /// Counts critical Xid errors of one GPU as the driver reports them.
 #[derive(Debug)]
-struct Xids {
-    events: EventSet<'static>,
+struct Xids<'n> {
+    events: EventSet<'n>,
     seen: u64,
 }
 
-impl Xids {
+impl<'n> Xids<'n> {
     /// Listens from now on; `None` where that is not offered.
-    fn watch(device: &Device<'static>, nvml: &'static Nvml) -> Option<Self> {
+    fn watch(device: &Device<'n>, nvml: &'n Nvml) -> Option<Self> {
         let events = nvml.create_event_set().ok()?;
         let events = device.register_events(EventTypes::CRITICAL_XID_ERROR, events).ok()?;
         Some(Self { events, seen: 0 })
@@ -342,7 +383,7 @@ fn nvlinks(device: &Device<'_>) -> Result<[f64; 2], NvmlError> {
 }
 
 /// Other GPUs of the machine whose memory this one cannot read directly.
-fn peers_blocked(device: &Device<'_>, index: u8, nvml: &'static Nvml) -> Result<f64, NvmlError> {
+fn peers_blocked(device: &Device<'_>, index: u8, nvml: &Nvml) -> Result<f64, NvmlError> {
     let mut blocked = 0_u32;
     for other in (0..nvml.device_count()?).filter(|other| *other != u32::from(index)) {
         let status = device.p2p_status(&nvml.device_by_index(other)?, P2pCapabilitiesIndex::Read)?;
@@ -397,82 +438,5 @@ fn field(answer: &Result<FieldValueSample, NvmlError>) -> Result<f64, &NvmlError
         SampleValue::U32(v) => Ok(f64::from(*v)),
         SampleValue::U64(v) => Ok(*v as f64),
         SampleValue::I64(v) => Ok(*v as f64),
-    }
-}
-
-/// Why a call gave no value. A call, a field or a version that the driver does not know is not supported.
-pub(super) const fn why(error: &NvmlError) -> Why {
-    match error {
-        NvmlError::NotSupported
-        | NvmlError::InvalidArg
-        | NvmlError::FunctionNotFound
-        | NvmlError::FailedToLoadSymbol(_)
-        | NvmlError::UnexpectedVariant(_) => Why::Unsupported,
-        NvmlError::NoPermission => Why::NotPermitted,
-        _ => Why::Failed,
-    }
-}
-
-const fn is_lost(error: &NvmlError) -> bool {
-    matches!(error, NvmlError::GpuLost | NvmlError::ResetRequired)
-}
-
-/// Where the values of one GPU go during one reading.
-pub(super) struct Out<'a> {
-    batch: &'a mut Batch,
-    subject: Subject,
-    health: &'a mut Health,
-}
-
-impl Out<'_> {
-    /// Reads one value, unless the GPU is lost or does not offer it.
-    fn read(&mut self, metric: Metric, call: impl FnOnce() -> Result<f64, NvmlError>) {
-        self.read_all([metric], || call().map(|value| [value]));
-    }
-
-    /// Reads several values with one call.
-    fn read_all<const N: usize>(&mut self, metrics: [Metric; N], call: impl FnOnce() -> Result<[f64; N], NvmlError>) {
-        if self.passes_over(&metrics) {
-            return;
-        }
-        match call() {
-            Ok(values) => metrics.into_iter().zip(values).for_each(|(metric, value)| self.put(metric, Ok(value))),
-            Err(error) => self.put_all(&metrics, &error),
-        }
-    }
-
-    /// Whether these are not to be asked for; those of a lost GPU are noted as missing.
-    pub(super) fn passes_over(&mut self, metrics: &[Metric]) -> bool {
-        if self.health.lost {
-            for &metric in metrics {
-                self.put(metric, Err(Why::Failed));
-            }
-        }
-        self.health.lost || metrics.iter().all(|metric| self.health.unsupported.contains(metric))
-    }
-
-    /// Takes in a value or the reason why there is none.
-    pub(super) fn put(&mut self, metric: Metric, value: Result<f64, Why>) {
-        if value == Err(Why::Unsupported) && !self.health.unsupported.contains(&metric) {
-            self.health.unsupported.push(metric);
-        }
-        if metric == Metric::SmActive {
-            self.health.gpm_denied = value == Err(Why::NotPermitted);
-        }
-        self.batch.push(self.subject, metric, value);
-    }
-
-    /// None of these could be read.
-    pub(super) fn put_all(&mut self, metrics: &[Metric], error: &NvmlError) {
-        let why = self.judge(error);
-        for &metric in metrics {
-            self.put(metric, Err(why));
-        }
-    }
-
-    /// Why a call failed; also notes that the GPU is gone.
-    pub(super) fn judge(&mut self, error: &NvmlError) -> Why {
-        self.health.lost |= is_lost(error);
-        if is_lost(error) { Why::Failed } else { why(error) }
     }
 }

@@ -2,16 +2,20 @@
 //!
 //! One thread of its own does every call, because NVML serialises them anyway and any of them may hang;
 //! it is never joined, and there is never a second one. What each class reads and how often is said in
-//! [`session`]. Invariants: nothing is ever set or reset; no value is made up where the driver gives
+//! [`session`]. A driver that answers nothing any more, or shows other GPUs, is closed and opened again by the same thread.
+//! Invariants: nothing is ever set or reset; no value is made up where the driver gives
 //! none; nobody waits for this thread.
 
 mod gpm;
 mod gpu;
+mod health;
 mod open;
 mod pace;
+mod processes;
 mod raw;
 mod session;
 mod share;
+mod shown;
 mod watchdog;
 
 use std::sync::Arc;
@@ -21,7 +25,8 @@ use crate::model::SourceId;
 
 use super::thread::{say, start as start_thread};
 use super::{Context, Options, Sampler};
-use session::Session;
+use session::{End, Session};
+use shown::Shown;
 use watchdog::{Doing, Heart};
 
 pub(super) const SAMPLER: Sampler = Sampler {
@@ -31,8 +36,10 @@ pub(super) const SAMPLER: Sampler = Sampler {
     start,
 };
 
-/// How long to wait before looking again for a driver that could not be opened.
+/// How long to wait before looking again for a driver that could not be opened, or was closed because it does not answer.
 const RETRY: Duration = Duration::from_secs(10);
+/// The same of one that was closed because it shows other GPUs.
+const SOON: Duration = Duration::from_millis(100);
 
 fn start(context: &Context, options: &Options) {
     let heart = Arc::new(Heart::default());
@@ -42,12 +49,30 @@ fn start(context: &Context, options: &Options) {
 }
 
 fn run(context: &Context, heart: &Heart, options: &Options) {
+    let clock = &*context.clock;
+    let mut shown = Shown::default();
     loop {
-        match heart.inside(&*context.clock, Doing::Opening, || open::open(options.nvml_library.as_deref())).0 {
-            Ok(driver) => return Session::new(context, heart, driver, &options.gpu_ids).run(),
+        let mut wait = RETRY;
+        match heart.inside(clock, Doing::Opening, || open::open(options.nvml_library.as_deref())).0 {
+            Ok((nvml, count)) => {
+                let mut session = Session::new(context, heart, &nvml, count, &mut shown, options);
+                match session.run() {
+                    End::Stop => {
+                        // What is open stays so to the end of the process: closing it might hang.
+                        std::mem::forget(session);
+                        return std::mem::forget(nvml);
+                    }
+                    End::Silent => {}
+                    End::Changed => wait = SOON,
+                }
+                // A driver that was replaced or reset is another library, and a module can only be loaded anew, and a GPU
+                // only be reset, once nobody has it open.
+                heart.inside(clock, Doing::Closing, || drop(session));
+                heart.inside(clock, Doing::Closing, || drop(nvml));
+            }
             Err(state) => say(context, SourceId::Nvml, state),
         }
-        if context.stop.wait(RETRY) {
+        if context.stop.wait(wait) {
             return;
         }
     }

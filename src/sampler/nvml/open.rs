@@ -7,13 +7,12 @@ use nvml_wrapper::error::NvmlError;
 
 use crate::model::{SourceState, text};
 
-/// Opens NVML with at least one GPU. The handle lives as long as the process: closing it while a call
-/// hangs would hang as well, and on a machine without persistence mode it would switch the GPUs off.
+/// Opens NVML with at least one GPU; also says how many there are.
 ///
 /// # Errors
 /// The state to show, in words: [`SourceState::Absent`] where there is no driver at all, else
 /// [`SourceState::Failed`].
-pub(super) fn open(library: Option<&Path>) -> Result<&'static Nvml, SourceState> {
+pub(super) fn open(library: Option<&Path>) -> Result<(Nvml, u32), SourceState> {
     let mut builder = Nvml::builder();
     if let Some(library) = library {
         builder.lib_path(library.as_os_str());
@@ -25,7 +24,7 @@ pub(super) fn open(library: Option<&Path>) -> Result<&'static Nvml, SourceState>
             "the NVIDIA driver answers but shows no GPU; compare `nvidia-smi -L`, and in a container how GPUs are \
              passed in (--gpus, NVIDIA_VISIBLE_DEVICES)",
         )),
-        Ok(_) => Ok(Box::leak(Box::new(nvml))),
+        Ok(count) => Ok((nvml, count)),
         Err(error) => Err(said(&error)),
     }
 }

@@ -6,7 +6,7 @@
 use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
-    nvmlProcessUtilizationSample_t, nvmlTemperature_v1_t,
+    nvmlDevice_t, nvmlProcessInfo_t, nvmlProcessUtilizationSample_t, nvmlReturn_t, nvmlTemperature_v1_t,
     nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU as SENSOR_GPU,
 };
 
@@ -51,6 +51,61 @@ pub(super) fn temperature(device: &Device<'_>) -> Result<i32, NvmlError> {
     // SAFETY: as above; the struct says its own size and version, so that the call writes no more than that.
     nvml_try(unsafe { call(device.handle(), &raw mut answer) })?;
     Ok(answer.temperature)
+}
+
+/// A process on a GPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OnGpu {
+    /// Process id in the driver's namespace.
+    pub(super) pid: u32,
+    /// Bytes; all bits set where the driver does not tell.
+    pub(super) memory: u64,
+    /// GPU instance and compute instance that it runs on (MIG).
+    pub(super) instance: Option<(u32, u32)>,
+}
+
+/// Asks for a list: room and number, and where it goes.
+type AskList = unsafe extern "C" fn(nvmlDevice_t, *mut u32, *mut nvmlProcessInfo_t) -> nvmlReturn_t;
+
+/// `nvmlDeviceGetComputeRunningProcesses_v3`.
+pub(super) fn computing(device: &Device<'_>) -> Result<Vec<OnGpu>, NvmlError> {
+    list(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetComputeRunningProcesses_v3.as_ref())?)
+}
+
+/// `nvmlDeviceGetGraphicsRunningProcesses_v3`.
+pub(super) fn drawing(device: &Device<'_>) -> Result<Vec<OnGpu>, NvmlError> {
+    list(device, *nvml_sym(device.nvml().lib().nvmlDeviceGetGraphicsRunningProcesses_v3.as_ref())?)
+}
+
+/// The wrapper asks for the number first, each time, and makes room for as many as the driver says, whatever that is.
+fn list(device: &Device<'_>, call: AskList) -> Result<Vec<OnGpu>, NvmlError> {
+    /// Processes that there is room for at first, and at most: 1.5 MB.
+    const ROOM: usize = 64;
+    const MOST: usize = 65_536;
+    let none = nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
+    let mut rows = vec![none; ROOM];
+    let ask = |rows: &mut Vec<nvmlProcessInfo_t>| {
+        let mut count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        // SAFETY: the handle comes from this very library and lives as long as `device` borrows it; the call writes no more
+        // than `count` rows, for which there is room, and keeps neither pointer.
+        let result = nvml_try(unsafe { call(device.handle(), &raw mut count, rows.as_mut_ptr()) });
+        (result, count as usize)
+    };
+    let mut answer = ask(&mut rows);
+    if let (Err(NvmlError::InsufficientSize(_)), wanted) = answer {
+        // Some more, for those that start meanwhile.
+        rows.resize(wanted.saturating_add(8).min(MOST), none);
+        answer = ask(&mut rows);
+    }
+    answer.0?;
+    rows.truncate(answer.1);
+    let known = |id: u32| Some(id).filter(|id| *id != u32::MAX);
+    let row = |row: nvmlProcessInfo_t| OnGpu {
+        pid: row.pid,
+        memory: row.usedGpuMemory,
+        instance: known(row.gpuInstanceId).zip(known(row.computeInstanceId)),
+    };
+    Ok(rows.into_iter().map(row).collect())
 }
 
 /// What the driver sampled of one process.

@@ -8,7 +8,8 @@
 //! | rare | 10 s | NVLinks, errors, power limit, energy; every dear counter |
 //! | once | at the start | names, maxima, thresholds, versions, access to other GPUs |
 //!
-//! Invariant: a GPU that fails does not keep the others from being read.
+//! Invariants: a GPU that fails does not keep the others from being read; a session ends when no GPU answers, or others are
+//! there than it began with.
 
 use std::time::Duration;
 
@@ -16,53 +17,88 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::{cuda_driver_version_major, cuda_driver_version_minor};
 
 use crate::engine::launch;
-use crate::model::{Batch, FactKey, SourceId, SourceState, Subject, Time, text};
+use crate::model::{Batch, FactKey, SourceId, SourceState, Subject, Time};
 use crate::store::Data;
 
 use super::super::thread::{Due, SECOND_VALID_MS, Ticker};
-use super::super::{Context, GpuIds};
+use super::super::{Context, Options};
 use super::gpu::Gpu;
+use super::health;
 use super::pace::Pace;
+use super::shown::Shown;
 use super::watchdog::{Doing, Heart, STALLED_US};
 
 const SLOW: Duration = Duration::from_secs(1);
 const RARE: Duration = Duration::from_secs(10);
 const RARE_VALID_MS: u32 = 30_000;
 
+/// How long no GPU may answer before the driver is opened anew, µs.
+const SILENT_US: u64 = 5_000_000;
+
+/// Why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The program ends.
+    Stop,
+    /// No GPU answers.
+    Silent,
+    /// Others are there than it began with.
+    Changed,
+}
+
 /// A driver in use.
-pub(super) struct Session<'a> {
+pub(super) struct Session<'a, 'n> {
     context: &'a Context,
     heart: &'a Heart,
-    nvml: &'static Nvml,
-    gpus: Vec<Gpu>,
-    /// What is to be said of GPUs that could not be opened.
-    unopened: Vec<String>,
+    nvml: &'n Nvml,
+    /// How many GPUs there were when it was opened.
+    count: u32,
+    gpus: Vec<Gpu<'n>>,
+    /// GPUs that could not be opened.
+    unopened: Vec<u32>,
+    /// What is to be said of these, and of GPUs that have gone.
+    notes: Vec<String>,
+    /// Since when no GPU answers, µs.
+    silent_since: Option<u64>,
     pace: Pace,
     said: SourceState,
 }
 
-impl<'a> Session<'a> {
-    /// Opens every GPU.
-    pub(super) fn new(context: &'a Context, heart: &'a Heart, nvml: &'static Nvml, ids: &GpuIds) -> Self {
+impl<'a, 'n> Session<'a, 'n> {
+    /// Opens each of `count` GPUs; `shown` are those of the session before, and of this one afterwards.
+    pub(super) fn new(
+        context: &'a Context,
+        heart: &'a Heart,
+        nvml: &'n Nvml,
+        count: u32,
+        shown: &mut Shown,
+        options: &Options,
+    ) -> Self {
         let clock = &*context.clock;
-        let (mut gpus, mut unopened) = (Vec::new(), Vec::new());
-        let count = nvml.device_count().unwrap_or(0);
+        let (mut gpus, mut unopened, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         for index in (0..count).map_while(|index| u8::try_from(index).ok()) {
             let open = || nvml.device_by_index(u32::from(index)).map(|device| Gpu::new(index, device, nvml));
             match heart.inside(clock, Doing::Reading(index), open).0 {
                 Ok(gpu) => gpus.push(gpu),
                 Err(error) => {
-                    unopened.push(format!("GPU {index} cannot be opened: {}", text::clean(&error.to_string())));
+                    unopened.push(u32::from(index));
+                    notes.push(format!("GPU {index} cannot be opened: {}", health::words(&error)));
                 }
             }
         }
-        ids.note(gpus.iter().map(|gpu| heart.inside(clock, Doing::Reading(gpu.index), || gpu.id()).0).collect());
+        let ids: Vec<_> =
+            gpus.iter().map(|gpu| heart.inside(clock, Doing::Reading(gpu.index), || gpu.id()).0).collect();
+        notes.extend(
+            shown.change(&ids, count, |index| gpus.iter().find(|gpu| gpu.index == index).map(|gpu| &*gpu.name)),
+        );
+        options.gpu_ids.note(ids);
         let pace = Pace::new(context.interval, clock.micros());
-        Self { context, heart, nvml, gpus, unopened, pace, said: SourceState::Starting }
+        let said = SourceState::Starting;
+        Self { context, heart, nvml, count, gpus, unopened, notes, silent_since: None, pace, said }
     }
 
-    /// Reads until the end is called.
-    pub(super) fn run(mut self) {
+    /// Reads until the end is called, or the driver has to be opened anew.
+    pub(super) fn run(&mut self) -> End {
         let clock = &*self.context.clock;
         let batch = |valid_ms| Batch::new(SourceId::Nvml, clock.now(), valid_ms);
         let (mut fast, mut slow, mut rare) = (batch(0), batch(SECOND_VALID_MS), batch(RARE_VALID_MS));
@@ -73,17 +109,46 @@ impl<'a> Session<'a> {
         while ticker.wait() {
             let now = clock.micros();
             if self.wait_for_gpm(now) {
-                return;
+                return End::Stop;
             }
             self.read_fast(&mut fast);
+            if self.is_silent(now) {
+                return End::Silent;
+            }
             ticker.every(self.pace.period());
             if slow_due.is_over(now) {
                 self.read_slow(&mut slow);
             }
             if rare_due.is_over(now) {
                 self.read(&mut rare, Gpu::rare);
+                if self.shows_others() {
+                    return End::Changed;
+                }
             }
         }
+        End::Stop
+    }
+
+    /// Whether no GPU has answered for too long.
+    fn is_silent(&mut self, now: u64) -> bool {
+        // Of a driver none of whose GPUs could be opened there is nothing to wait for.
+        if self.gpus.is_empty() {
+            return true;
+        }
+        if self.gpus.iter().any(|gpu| gpu.health().trouble.is_none()) {
+            self.silent_since = None;
+            return false;
+        }
+        now.saturating_sub(*self.silent_since.get_or_insert(now)) >= SILENT_US
+    }
+
+    /// Whether the driver shows another number of GPUs than it did, or one of those that could not be opened.
+    fn shows_others(&self) -> bool {
+        let ask = || {
+            let count = self.nvml.device_count().unwrap_or(self.count);
+            count != self.count || self.unopened.iter().any(|index| self.nvml.device_by_index(*index).is_ok())
+        };
+        self.heart.inside(&*self.context.clock, Doing::Opening, ask).0
     }
 
     fn read_once(&mut self, mut batch: Batch) {
@@ -94,7 +159,9 @@ impl<'a> Session<'a> {
             (FactKey::Driver, driver.ok()),
             (
                 FactKey::CudaDriver,
-                cuda.ok().map(|v| format!("{}.{}", cuda_driver_version_major(v), cuda_driver_version_minor(v))),
+                cuda.ok()
+                    .filter(|version| is_cuda_version(*version))
+                    .map(|v| format!("{}.{}", cuda_driver_version_major(v), cuda_driver_version_minor(v))),
             ),
         ];
         self.read(&mut batch, |gpu, batch| {
@@ -136,7 +203,7 @@ impl<'a> Session<'a> {
     }
 
     /// Reads one class of every GPU and hands it on; returns the time inside NVML, µs.
-    fn read(&mut self, batch: &mut Batch, mut class: impl FnMut(&mut Gpu, &mut Batch)) -> u64 {
+    fn read(&mut self, batch: &mut Batch, mut class: impl FnMut(&mut Gpu<'n>, &mut Batch)) -> u64 {
         let clock = &*self.context.clock;
         let began = clock.now();
         batch.reset(began);
@@ -158,13 +225,16 @@ impl<'a> Session<'a> {
 
     /// How it is, in words.
     fn state(&self) -> SourceState {
-        let mut notes = self.unopened.clone();
-        for gpu in &self.gpus {
-            notes.extend(note(gpu));
+        let mut notes = self.notes.clone();
+        let mut troubles = self.gpus.iter().map(|gpu| gpu.health().trouble.as_ref());
+        let all_the_same = self.gpus.len() > 1 && troubles.clone().all(|trouble| trouble == self.trouble());
+        match self.trouble().filter(|_| all_the_same) {
+            Some(trouble) => notes.push(format!("the driver answers no question about any GPU: {trouble}")),
+            None => notes.extend(self.gpus.iter().filter_map(note)),
         }
         notes.extend(self.pace.slowed());
         let why = notes.join("; ").into();
-        if self.gpus.iter().all(|gpu| gpu.health().lost) {
+        if troubles.all(|trouble| trouble.is_some()) {
             SourceState::Failed(why)
         } else if notes.is_empty() {
             SourceState::Ok
@@ -172,6 +242,16 @@ impl<'a> Session<'a> {
             SourceState::Degraded(why)
         }
     }
+
+    /// What is the matter with the first GPU.
+    fn trouble(&self) -> Option<&String> {
+        self.gpus.first()?.health().trouble.as_ref()
+    }
+}
+
+/// Whether this can be a version of CUDA: 1000 for 1.0 (cuda.h); some drivers give garbage.
+const fn is_cuda_version(version: i32) -> bool {
+    version >= 1_000 && version < 1_000_000
 }
 
 /// Processes on a GPU of which the command line is known, and that it is no engine's.
@@ -184,17 +264,19 @@ fn strangers(data: &Data, at: Time) -> Vec<u32> {
 }
 
 /// What is to be said of a GPU that does not give all it should.
-fn note(gpu: &Gpu) -> Option<String> {
+fn note(gpu: &Gpu<'_>) -> Option<String> {
     let (index, name) = (gpu.index, &gpu.name);
-    if gpu.health().lost {
-        Some(format!(
-            "GPU {index} ({name}) is lost: the driver cannot reach it; look for Xid in dmesg, reset it or reboot, then \
-             start warptop again"
-        ))
+    if let Some(trouble) = &gpu.health().trouble {
+        Some(format!("GPU {index} ({name}) answers no question: {trouble}"))
     } else if gpu.health().gpm_denied {
         Some(format!(
             "GPU {index}: activity counters (GPM) are for administrators only; run as root, or load the driver with \
              NVreg_RestrictProfilingToAdminUsers=0"
+        ))
+    } else if gpu.is_split() {
+        Some(format!(
+            "GPU {index} is split into instances (MIG): the driver gives no utilisation of the whole; a DCGM exporter \
+             (--dcgm URL) gives the activity of its instances"
         ))
     } else {
         None

@@ -12,7 +12,7 @@ use nvml_wrapper::error::NvmlError;
 
 use crate::model::{GpuProcess, Reading, Why};
 
-use super::gpu;
+use super::health;
 use super::raw::{self, Utilization};
 
 /// What is remembered of the questions so far.
@@ -67,7 +67,7 @@ impl Shares {
             }
             Err(error) => {
                 self.known.clear();
-                self.refused = Some(gpu::why(&error));
+                self.refused = Some(health::why(&error));
                 return;
             }
         };

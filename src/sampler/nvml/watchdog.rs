@@ -19,6 +19,8 @@ pub(super) const STALLED_US: u64 = 2_000_000;
 pub(super) enum Doing {
     /// Loads and initialises the library, or reads what never changes.
     Opening,
+    /// Lets go of the library.
+    Closing,
     /// Reads the GPU with this index.
     Reading(u8),
 }
@@ -28,7 +30,7 @@ pub(super) enum Doing {
 pub(super) struct Heart {
     /// Since when the thread has been inside NVML, µs; 0 when it is not.
     since: AtomicU64,
-    /// GPU being read plus one; 0: opening.
+    /// GPU being read plus two; 0: opening; 1: closing.
     what: AtomicU32,
     /// The watchdog has spoken since the NVML thread last said how it is.
     spoke: AtomicBool,
@@ -39,7 +41,8 @@ impl Heart {
     pub(super) fn inside<T>(&self, clock: &dyn Clock, doing: Doing, call: impl FnOnce() -> T) -> (T, u64) {
         let what = match doing {
             Doing::Opening => 0,
-            Doing::Reading(gpu) => u32::from(gpu) + 1,
+            Doing::Closing => 1,
+            Doing::Reading(gpu) => u32::from(gpu) + 2,
         };
         let began = clock.micros();
         self.what.store(what, Ordering::Relaxed);
@@ -62,9 +65,10 @@ impl Heart {
             return None;
         }
         let seconds = coarse(out / 1_000_000);
-        let hint = match self.what.load(Ordering::Relaxed).checked_sub(1) {
-            None => "while it initialises; without persistence mode that takes seconds a GPU".to_owned(),
-            Some(gpu) => format!("while GPU {gpu} is read; look for NVRM and Xid in dmesg"),
+        let hint = match self.what.load(Ordering::Relaxed) {
+            0 => "while it initialises; without persistence mode that takes seconds a GPU".to_owned(),
+            1 => "while it is closed after errors; look for NVRM and Xid in dmesg".to_owned(),
+            gpu => format!("while GPU {} is read; look for NVRM and Xid in dmesg", gpu - 2),
         };
         Some(SourceState::Stalled(format!("NVML has not answered for {seconds} s, {hint}").into()))
     }
@@ -80,8 +84,15 @@ pub(super) fn start(context: &Context, heart: &Arc<Heart>) {
     let heart = Arc::clone(heart);
     start_thread(context, SourceId::Nvml, "warptop-watch", move |context| {
         let mut ticker = Ticker::new(context, Duration::from_secs(1));
+        let mut last = context.clock.micros();
         while ticker.wait() {
-            if let Some(state) = heart.stalled(context.clock.micros()) {
+            let (now, before) = (context.clock.micros(), last);
+            last = now;
+            // Neither has run meanwhile: the machine was suspended or warptop was stopped, and the call may come back.
+            if now.saturating_sub(before) > STALLED_US {
+                continue;
+            }
+            if let Some(state) = heart.stalled(now) {
                 heart.spoke.store(true, Ordering::Release);
                 say(context, SourceId::Nvml, state);
             }

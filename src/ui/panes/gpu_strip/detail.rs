@@ -38,6 +38,8 @@ pub(super) struct Detail {
     energy: Reading,
     /// Instances that it is split into; empty where it is whole.
     instances: String,
+    /// Its activity is what an exporter says of these.
+    of_instances: bool,
 }
 
 impl Detail {
@@ -62,6 +64,7 @@ impl Detail {
             pending: latest(Metric::RemapPending),
             energy: data.mean(gpu, Metric::Energy, view.window()),
             instances: data.fact(gpu, FactKey::Instances, view.end).unwrap_or_default().to_owned(),
+            of_instances: data.fact(gpu, FactKey::ActivitySource, view.end) == Some("dcgm"),
         }
     }
 
@@ -116,7 +119,12 @@ impl Detail {
         );
         if !self.instances.is_empty() {
             let instances = format_args!("{}", self.instances);
-            lines.line("MIG", &[("instances", instances), ("activity is theirs,", format_args!("weighted by slices"))]);
+            let activity = if self.of_instances {
+                ("activity is theirs,", format_args!("weighted by slices"))
+            } else {
+                ("activity of the whole", format_args!("is not told by the driver"))
+            };
+            lines.line("MIG", &[("instances", instances), activity]);
         }
     }
 }
@@ -167,11 +175,12 @@ mod tests {
     use crate::store::{Retention, Store};
 
     /// The row of a GPU whose instances are these.
-    fn last_row(instances: &str) -> String {
+    fn last_row(instances: &str, source: &str) -> String {
         let store = Store::new(Retention::HOUR);
         let mut batch = Batch::new(SourceId::Nvml, Time(1_000), 2_000);
         batch.push(Subject::Gpu(0), Metric::Temp, 40.0);
         batch.fact(Subject::Gpu(0), FactKey::Instances, instances);
+        batch.fact(Subject::Gpu(0), FactKey::ActivitySource, source);
         store.push(&batch);
         let area = Rect::new(0, 0, 80, ROWS + 1);
         let mut buf = Buffer::empty(area);
@@ -181,8 +190,10 @@ mod tests {
 
     #[test]
     fn a_split_gpu_names_its_instances() {
-        let row = last_row("3g.40gb, 2g.20gb");
+        let row = last_row("3g.40gb, 2g.20gb", "dcgm");
         assert_eq!(row, "MIG      instances 3g.40gb, 2g.20gb  activity is theirs, weighted by slices");
-        assert_eq!(last_row(""), "");
+        let row = last_row("3g.40gb", "time");
+        assert_eq!(row, "MIG      instances 3g.40gb  activity of the whole is not told by the driver");
+        assert_eq!(last_row("", "time"), "");
     }
 }
