@@ -162,7 +162,7 @@ impl Timeline {
     /// Judges the step after the last one; what clients see then, where that is asked for.
     fn judge(&mut self, data: &Data, step: u64, with_clients: bool) -> Option<Vec<ClientView>> {
         let scene = Scene::of(data, Time(step * STEP_MS), &self.slo, &mut self.past);
-        push(&mut self.recent, rules::judge(&scene));
+        push(&mut self.recent, if is_watched(data, step) { rules::judge(&scene) } else { Vec::new() });
         let clients = with_clients.then(|| scene.clients());
         note(&mut self.spans, &settle(&self.recent), step);
         if let Some((_, last)) = &mut self.judged {
@@ -226,7 +226,20 @@ fn push(recent: &mut VecDeque<Vec<Finding>>, said: Vec<Finding>) {
 
 /// What the rules say of a step.
 fn raw(data: &Data, past: &mut Past, step: u64, slo: &Slo) -> Vec<Finding> {
+    if !is_watched(data, step) {
+        return Vec::new();
+    }
     rules::judge(&Scene::of(data, Time(step * STEP_MS), slo, past))
+}
+
+/// Steps after a pause of which nothing is concluded: the last of them has a second reading, so rates, of everything.
+const SETTLING: u64 = 3;
+
+/// Whether anything was read in this step. While the machine was suspended or warptop was stopped nothing was, and at once
+/// after it answers are late and rates have no beginning: that says nothing of a server.
+fn is_watched(data: &Data, step: u64) -> bool {
+    let at = Time(step * STEP_MS);
+    data.pause_before(at).is_none_or(|pause| at > pause.end + SETTLING * STEP_MS)
 }
 
 /// What holds after these steps, most harmful first: each finding in the words of the last step that had it.

@@ -11,18 +11,13 @@ mod fingerprint;
 mod flaws;
 mod gpu_ids;
 mod host;
-mod lookup;
 mod nvml;
-mod pages;
 mod process;
 pub mod replay;
 mod scrape;
-mod side;
 mod thread;
 mod trouble;
-mod unpack;
 mod watch;
-mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -31,7 +26,7 @@ use std::time::Duration;
 
 pub use gpu_ids::GpuIds;
 
-use crate::model::{Batch, Clock};
+use crate::model::{Batch, Clock, SourceId, Time};
 use crate::net::access::Access;
 use crate::net::tls::Authorities;
 use crate::store::Store;
@@ -42,16 +37,37 @@ pub struct Sink {
     store: Arc<Store>,
     tap: Option<SyncSender<Batch>>,
     lost: Arc<AtomicU64>,
+    /// When the newest batch was read; `None` before the first.
+    newest: Arc<Mutex<Option<Time>>>,
 }
+
+/// Some source reads at least once a second. Where none has for this long, nothing of warptop ran, ms.
+const PAUSE_MS: u64 = 5_000;
 
 impl Sink {
     /// A sink into `store`; `tap` receives a copy of every batch.
     pub fn new(store: Arc<Store>, tap: Option<SyncSender<Batch>>) -> Self {
-        Self { store, tap, lost: Arc::default() }
+        Self { store, tap, lost: Arc::default(), newest: Arc::default() }
     }
 
     /// Hands on a batch. Never blocks on the recorder: a full or closed tap loses the batch, counted in [`Sink::lost`].
+    ///
+    /// The first batch after a time in which nothing ran follows one that says so: nobody's rates may span that.
     pub fn send(&self, batch: &Batch) {
+        {
+            // Whoever comes second waits until that is said.
+            let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = *newest;
+            *newest = before.max(Some(batch.at));
+            let paused_ms = before.map_or(0, |before| batch.at.since(before));
+            if paused_ms >= PAUSE_MS {
+                self.hand_on(&Batch { paused_ms, ..Batch::new(SourceId::App, batch.at, 0) });
+            }
+        }
+        self.hand_on(batch);
+    }
+
+    fn hand_on(&self, batch: &Batch) {
         self.store.push(batch);
         if let Some(tap) = &self.tap
             && let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = tap.try_send(batch.clone())
@@ -162,7 +178,6 @@ pub fn fuzz_host_files(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{SourceId, Time};
     use crate::store::Retention;
 
     #[test]
@@ -173,6 +188,26 @@ mod tests {
             sink.send(&Batch::new(SourceId::Host, Time(t), 1000));
         }
         assert_eq!((sink.lost(), sink.store().version()), (2, 3));
+    }
+
+    #[test]
+    fn a_time_in_which_nothing_ran_is_told_before_what_follows_and_once() {
+        let (tap, told) = std::sync::mpsc::sync_channel(100);
+        let sink = Sink::new(Arc::new(Store::new(Retention::HOUR)), Some(tap));
+        for (source, at) in [
+            (SourceId::Host, 1_000),
+            (SourceId::Nvml, 1_300),
+            (SourceId::Host, 5_900),
+            // 61 s later, in any order; one was begun before.
+            (SourceId::Nvml, 66_900),
+            (SourceId::Engine(0), 5_800),
+            (SourceId::Host, 67_000),
+        ] {
+            sink.send(&Batch::new(source, Time(at), 1000));
+        }
+        let told: Vec<_> = told.try_iter().map(|batch| (batch.source, batch.at.0, batch.paused_ms)).collect();
+        assert_eq!(told.len(), 7, "{told:?}");
+        assert_eq!(told[3..5], [(SourceId::App, 66_900, 61_000), (SourceId::Nvml, 66_900, 0)]);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 mod histogram;
 mod minutes;
+mod pauses;
 mod processes;
 mod retention;
 mod runs;
@@ -30,6 +31,7 @@ use crate::model::{
     Batch, Fact, FactKey, GpuProcess, HistogramSample, Kind, Metric, Reading, SourceId, SourceState, Subject, Time,
     Why, limits,
 };
+use pauses::Pauses;
 use processes::ProcessHistory;
 use runs::Runs;
 
@@ -75,6 +77,7 @@ pub struct Data {
     sources: BTreeMap<SourceId, Source>,
     resets: Vec<(Time, Subject)>,
     runs: Runs,
+    pauses: Pauses,
     out_of_order: u64,
     left_out: u64,
 }
@@ -149,6 +152,7 @@ impl Data {
             sources: BTreeMap::new(),
             resets: Vec::new(),
             runs: Runs::default(),
+            pauses: Pauses::default(),
             out_of_order: 0,
             left_out: 0,
         }
@@ -164,6 +168,9 @@ impl Data {
         self.sources.entry(batch.source).or_default().push(batch, &self.keep);
         if batch.breaks {
             self.break_off(batch);
+        }
+        if batch.paused_ms > 0 {
+            self.pause(batch.at, batch.paused_ms);
         }
         for sample in &batch.samples {
             if !limits::takes(sample.subject, sample.metric) || sample.metric.kind() == Kind::Histogram {
@@ -254,6 +261,14 @@ impl Data {
         if let Some(first) = batch.samples.first() {
             self.note_reset(batch.at, first.subject);
         }
+    }
+
+    /// Nothing was read for so long before `at`: no rate and no difference spans it.
+    fn pause(&mut self, at: Time, ms: u64) {
+        self.pauses.push(at, ms);
+        self.series.values_mut().for_each(Series::break_off);
+        self.histograms.values_mut().for_each(|series| series.miss(at, &self.keep));
+        self.processes.break_off();
     }
 
     /// A source that is down has no current values: each of its series gets a gap.
@@ -392,6 +407,11 @@ impl Data {
         self.resets.iter().copied().filter(move |(at, _)| *at > window.start && *at <= window.end)
     }
 
+    /// The last stretch before `at` in which nothing was read at all: the machine was suspended, or warptop was stopped.
+    pub fn pause_before(&self, at: Time) -> Option<Window> {
+        self.pauses.before(at)
+    }
+
     /// Runs of probes on this subject that overlap the window, in the order they began.
     pub fn runs(&self, subject: Subject, window: Window) -> impl Iterator<Item = &Run> {
         self.runs.on(subject, window)
@@ -483,6 +503,42 @@ mod tests {
         store.push(&scrape(100_000, 100.0));
         store.push(&scrape(101_000, 1.0));
         assert_eq!(store.read().resets(Window::last(Time(101_000), 5000)).count(), 1);
+    }
+
+    /// Fault: host: the machine is suspended, or warptop is stopped
+    /// Seen: a gap in every figure
+    /// Works: everything, at once afterwards
+    /// Recovers: rates and quantiles with the second reading
+    #[test]
+    fn no_rate_spans_a_pause() {
+        let store = Store::new(Retention::HOUR);
+        let processes = |at: u64, cpu_ms: f64| {
+            let mut batch = Batch::new(SourceId::Process, Time(at), 3500);
+            let row = crate::model::ProcessSample { pid: 5, cpu_ms: cpu_ms.into(), ..Default::default() };
+            batch.processes = Some(vec![row]);
+            store.push(&batch);
+        };
+        let cpu = |at: u64| store.read().processes(Time(at)).map(|table| table.rows[0].cpu_pct);
+        store.push(&scrape(100_000, 1.0));
+        store.push(&scrape(101_000, 2.0));
+        processes(101_000, 10.0);
+        let mut pause = Batch::new(SourceId::App, Time(162_000), 0);
+        pause.paused_ms = 61_000;
+        store.push(&pause);
+        store.push(&scrape(162_000, 9_000.0));
+        store.push(&scrape(163_000, 9_003.0));
+        processes(162_000, 60_000.0);
+        assert_eq!(cpu(162_000), Some(Reading::Missing(Why::NotYet)));
+        processes(163_000, 60_500.0);
+        assert_eq!(cpu(163_000), Some(Reading::Value(50.0)));
+        let data = store.read();
+        let rate = |at| data.latest(Subject::Engine(0), Metric::GenerationTokens, Time(at)).reading;
+        assert_eq!((rate(162_000), rate(163_000)), (Reading::Missing(Why::NotYet), Reading::Value(3.0)));
+        let mut out = HistogramWindow::default();
+        data.histogram_window(Subject::Engine(0), Metric::Ttft, Window::last(Time(163_000), 70_000), &mut out);
+        assert_eq!((out.n, out.gaps), (4, true), "one before, three after");
+        assert_eq!(data.resets(Window::last(Time(163_000), 70_000)).count(), 0, "no engine restarted");
+        assert_eq!(data.pause_before(Time(163_000)), Some(Window { start: Time(101_000), end: Time(162_000) }));
     }
 
     #[test]

@@ -187,6 +187,11 @@ impl ProcessHistory {
         }
     }
 
+    /// Forgets the last totals: the next reading starts anew.
+    pub(super) fn break_off(&mut self) {
+        self.before = None;
+    }
+
     /// The newest table read at or before `at`, whatever its age.
     pub(super) fn at(&self, at: Time) -> Option<&ProcessTable> {
         let newest = self.tables.partition_point(|(t, _)| t.at <= at).checked_sub(1)?;

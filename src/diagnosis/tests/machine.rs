@@ -145,6 +145,16 @@ impl Machine {
         self
     }
 
+    /// Nothing is read for so long; the totals go on meanwhile, as those of a server elsewhere do.
+    pub(in crate::diagnosis) fn pause(&mut self, seconds: u64) -> &mut Self {
+        self.second += seconds;
+        self.totals.iter_mut().for_each(|(_, _, total)| *total += 1e6);
+        let mut batch = Batch::new(SourceId::App, self.now(), 0);
+        batch.paused_ms = seconds * 1000;
+        self.store.push(&batch);
+        self
+    }
+
     /// The moment up to which it ran.
     pub(in crate::diagnosis) fn now(&self) -> Time {
         Time(START + self.second * 1000)

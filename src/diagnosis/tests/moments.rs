@@ -104,3 +104,29 @@ fn an_engine_that_has_requests_is_not_idle_any_more() {
     ]);
     assert!(machine.run(1).finds(Cause::Idle).is_none(), "{:?}", machine.diagnosis());
 }
+
+/// Fault: host: the machine is suspended for a minute, or warptop is stopped
+/// Seen: no finding that begins or ends with it
+/// Works: the findings before and after it
+/// Recovers: 3 s after it
+#[test]
+fn nothing_is_concluded_from_a_pause() {
+    let mut machine = Machine::serving();
+    machine.observe(Metric::Itl, &[0.04; 20]).observe(Metric::Ttft, &[0.3; 8]).run(40).pause(61).run(40);
+    let mut timeline = Timeline::new(Slo::default());
+    let data = machine.store.read();
+    for second in 1..=141 {
+        timeline.follow(&data, Time(START + second * 1000));
+    }
+    let [paused, resumed] = [40, 104].map(|second| Time(START + second * 1000));
+    let spans: Vec<_> = timeline.spans().iter().filter(|span| span.severity > Severity::Ok).collect();
+    assert!(spans.is_empty(), "{spans:?}");
+    let watched = timeline.spans().iter().filter(|span| span.from > paused + 4_000 && span.from <= resumed);
+    assert_eq!(watched.count(), 0, "{:?}", timeline.spans());
+    let after = diagnose(&data, Time(START + 125_000), &Slo::default());
+    let mut steady = Machine::serving();
+    steady.observe(Metric::Itl, &[0.04; 20]).observe(Metric::Ttft, &[0.3; 8]).run(125);
+    let steady = diagnose(&steady.store.read(), Time(START + 125_000), &Slo::default());
+    let words = |said: &Diagnosis| said.findings.iter().map(|f| f.headline.full.clone()).collect::<Vec<_>>();
+    assert_eq!(words(&after), words(&steady), "as if nothing had been");
+}

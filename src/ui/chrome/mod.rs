@@ -26,6 +26,9 @@ use super::units::{Bytes, FinePercent, Megahertz, Number, Percent, Seconds, Watt
 /// Age from which live data are no longer called current, ms: one missed scrape.
 const OLD_MS: u64 = 3_500;
 
+/// So long after it a pause is told, ms.
+const PAUSE_SAID_MS: u64 = 60_000;
+
 /// Section of the keys that are named first in the footer.
 const PROGRAM: &str = "Program";
 
@@ -302,6 +305,10 @@ impl Chrome {
         for text in words {
             say(&mut self.notice, "", text);
             self.urgent = true;
+        }
+        let end = app.view.end;
+        if let Some(pause) = data.pause_before(end).filter(|pause| end.since(pause.end) < PAUSE_SAID_MS) {
+            say(&mut self.notice, "", &words::paused(pause.ms()));
         }
         for (id, source) in data.sources() {
             let state = source.state_at(app.view.end);
