@@ -14,11 +14,10 @@ use syn::{Attribute, ExprMethodCall, ImplItemFn, ItemFn, ItemMod, ItemUse, Macro
 const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("net", &["model"]),
-    ("state", &["model"]),
     ("store", &["model"]),
     ("engine", &["model"]),
     ("load", &["model", "net"]),
-    ("probe", &["model", "net", "state", "load"]),
+    ("probe", &["model", "net", "load"]),
     ("derive", &["model", "store", "load"]),
     ("diagnosis", &["model", "store", "load", "engine", "derive"]),
     ("recording", &["model"]),
@@ -32,7 +31,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "model",
             "net",
-            "state",
             "store",
             "load",
             "probe",
@@ -51,7 +49,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "model",
             "net",
-            "state",
             "store",
             "engine",
             "load",
