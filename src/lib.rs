@@ -19,6 +19,7 @@ pub mod probe;
 pub mod recording;
 pub mod runtime;
 pub mod sampler;
+pub mod state;
 pub mod store;
 pub mod term;
 pub mod ui;

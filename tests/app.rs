@@ -137,6 +137,33 @@ fn several_engines_are_listed_and_a_key_goes_from_one_to_the_next() {
     }
 }
 
+/// Fault: engine: 64 engines at once
+/// Seen: `1/64` and as many of their names as there is room for, the chosen one first
+/// Works: every pane at every size; `e` goes through all of them
+/// Recovers: needs none
+#[test]
+fn sixty_four_engines_can_be_gone_through_at_every_size() {
+    for (columns, rows) in [(160, 45), (120, 35), (80, 24), (40, 10)] {
+        let mut rig = Rig::new(columns, rows);
+        for _ in 0..3 {
+            rig.serve(64.0, 3.0);
+            (1..64).for_each(|i| rig.beside(i, &format!("vLLM :8000/m{i}"), 2.0, SourceState::Ok));
+        }
+        if columns >= 80 {
+            rig.shows(&["1/64", "> :8000"]);
+        }
+        for i in 1..64 {
+            rig.type_keys("e");
+            if columns >= 80 {
+                rig.shows(&[&format!("{}/64", i + 1), &format!("> vLLM :8000/m{i}")]);
+            }
+        }
+        rig.type_keys("e");
+        (0..12).for_each(|_| assert!(rig.press(&[Key::Tab]).is_none()));
+        rig.rows();
+    }
+}
+
 #[test]
 fn the_header_of_a_dead_engine_says_since_when() {
     let mut rig = Rig::new(120, 35);

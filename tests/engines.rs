@@ -197,6 +197,36 @@ fn what_is_no_url_has_its_words_and_stops_no_other() {
     assert!(!state.why().contains("hunter2"));
 }
 
+/// Fault: engine: 70 engines named at once, all at one host and port under paths of their own
+/// Seen: the search says `70 engines are named, and at most 64 are watched: the last 6 are left out`
+/// Works: the first 64, each under a name of its own
+/// Recovers: with fewer of them, or another warptop
+#[test]
+fn sixty_four_engines_at_one_port_have_names_of_their_own_and_more_are_counted() {
+    let server = Server::start(|path, stream| {
+        let (model, rest) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
+        let body = BODY.replace("dummy-8b", model);
+        drop(stream.write_all(&vllm(&format!("/{rest}"), &body, "1")));
+    });
+    let urls: Vec<_> = (0..70).map(|i| format!("http://{}/m{i}", server.url())).collect();
+    // A name that comes twice is one engine, and takes no place from another.
+    let all: Vec<_> = urls.iter().chain(&urls[..3]).map(String::as_str).collect();
+    let timing = Timing { period: Duration::from_millis(500), ..PATIENT };
+    let session = Session::start(&all, false, timing);
+    let read = |data: &Data, i| {
+        let model = data.fact(Subject::Engine(i), FactKey::Model, data.newest())?;
+        (model == format!("m{i}")).then_some(())
+    };
+    session.wait("all of them", |data| (0..64).try_for_each(|i| read(data, i)));
+    let data = session.store.read();
+    let names: Vec<_> = (0..64).filter_map(|i| data.fact(Subject::Engine(i), FactKey::Name, data.newest())).collect();
+    let expected: Vec<_> = (0..64).map(|i| format!("vLLM :{}/m{i}", server.port)).collect();
+    assert_eq!((names, data.engines().count()), (expected.iter().map(String::as_str).collect(), 64));
+    let search = data.source(SourceId::Discovery).map(|source| source.state_at(data.newest()).why()).unwrap_or("");
+    let words = "70 engines are named, and at most 64 are watched: the last 6 are left out";
+    assert!(search.starts_with(words), "{search}");
+}
+
 /// Not a test: the process that the next one looks for, which runs it under the name of `vllm serve`.
 #[test]
 #[ignore = "is started by the test below"]

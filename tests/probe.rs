@@ -280,6 +280,10 @@ fn another_measurement_is_turned_away_while_one_runs() {
     assert_eq!(end(first).code, 130);
 }
 
+/// Fault: disk: full when a report is kept
+/// Seen: `the report could not be kept in`
+/// Works: the run, and its report on standard output
+/// Recovers: with the next run; on the screen it is kept once there is room
 #[test]
 fn a_disk_that_is_full_loses_nothing() {
     let home = Home::new();
@@ -294,6 +298,10 @@ fn a_disk_that_is_full_loses_nothing() {
     assert_eq!(home.reports(), [""; 0], "not even half of it");
 }
 
+/// Fault: disk: a baseline cannot be kept
+/// Seen: `no baseline could be kept in`, in the report's notes
+/// Works: the run and its report
+/// Recovers: with the next good run
 #[test]
 fn a_baseline_that_cannot_be_kept_costs_no_report() {
     let home = Home::new();
@@ -307,6 +315,10 @@ fn a_baseline_that_cannot_be_kept_costs_no_report() {
     assert!(!report.verdict.summary.contains("baseline"), "{}", report.verdict.summary);
 }
 
+/// Fault: disk: neither HOME nor `XDG_STATE_HOME` says where to keep anything
+/// Seen: `set HOME or XDG_STATE_HOME`
+/// Works: the run, and its report on standard output
+/// Recovers: with the variable
 #[test]
 fn without_a_place_for_reports_it_runs_and_says_so() {
     let home = Home::new();

@@ -170,6 +170,24 @@ fn what_is_beyond_the_limits_is_left_out_and_counted() {
     assert_eq!(problems, ["7 values, histograms or rows are beyond what is kept, and left out"]);
 }
 
+/// Fault: recording: an earlier version recorded an engine's key
+/// Seen: `vllm serve m --api-key *** --port 1`
+/// Works: everything
+/// Recovers: the file itself still holds the key: record anew, or remove it
+#[test]
+fn secrets_in_a_recording_of_an_earlier_version_are_masked() {
+    let mut text = String::from_utf8(plain(0)).unwrap();
+    text += concat!(
+        r#"{"t":1,"src":"process","valid_ms":1,"procs":[{"pid":7,"start":1,"user":"ann","gpus":[],"#,
+        r#""command":"vllm serve m --api-key sk-SECRET --port 1","cpu_ms":1,"rss":1,"majflt":1,"page_table":1}]}"#,
+        "\n"
+    );
+    let (batches, problems) = play(text.into_bytes()).unwrap();
+    assert_eq!(problems, Vec::<String>::new());
+    let rows = batches[0].processes.as_deref().unwrap();
+    assert_eq!(&*rows[0].command, "vllm serve m --api-key *** --port 1");
+}
+
 #[test]
 fn recordings_put_together_play_as_one() {
     let mut bytes = packed(2);

@@ -14,10 +14,11 @@ use syn::{Attribute, ExprMethodCall, ImplItemFn, ItemFn, ItemMod, ItemUse, Macro
 const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("net", &["model"]),
+    ("state", &["model"]),
     ("store", &["model"]),
     ("engine", &["model"]),
     ("load", &["model", "net"]),
-    ("probe", &["model", "net", "load"]),
+    ("probe", &["model", "net", "state", "load"]),
     ("derive", &["model", "store", "load"]),
     ("diagnosis", &["model", "store", "load", "engine", "derive"]),
     ("recording", &["model"]),
@@ -31,6 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "model",
             "net",
+            "state",
             "store",
             "load",
             "probe",
@@ -49,6 +51,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "model",
             "net",
+            "state",
             "store",
             "engine",
             "load",

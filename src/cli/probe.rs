@@ -15,7 +15,7 @@ use crate::model::text::{capital, clean};
 use crate::model::{Clock, SystemClock};
 use crate::net::endpoint::Endpoint;
 use crate::probe::board::Last;
-use crate::probe::files::Files;
+use crate::probe::files::{Files, path_of};
 use crate::probe::guard::duty_words;
 use crate::probe::page::{compare, page, utc};
 use crate::probe::report::{Ending, Level, Report};
@@ -206,7 +206,7 @@ fn itself() -> PathBuf {
 
 /// Where reports are kept.
 pub(super) fn files() -> Result<Files, String> {
-    Files::find(|name| std::env::var_os(name)).map_err(|error| error.to_string())
+    Files::find(|name| std::env::var_os(name)).and_then(Files::checked).map_err(|error| error.to_string())
 }
 
 /// The probes, ready to be run from a screen.
@@ -222,16 +222,15 @@ pub(super) fn run(sources: &Sources, command: &ProbeCommand) -> Result<u8, Failu
         ProbeCommand::Run { wanted, agreed, json, .. } => measure(sources, files, wanted.clone(), *agreed, *json),
         ProbeCommand::List { json } => list(there()?, *json),
         ProbeCommand::Show { run, json } => {
-            let report = load(there()?, run)?;
+            let report = load(there(), run)?;
             print(&if *json { to_json(&report)? } else { page(&report) })?;
             Ok(0)
         }
         ProbeCommand::Compare { old, new } => {
-            let files = there()?;
-            let (first, new_is_left_out) = (load(files, old)?, new.is_none());
+            let (first, new_is_left_out) = (load(there(), old)?, new.is_none());
             let (old, new) = match new {
-                Some(new) => (first, load(files, new)?),
-                None => (baseline(files, &first)?, first),
+                Some(new) => (first, load(there(), new)?),
+                None => (baseline(there()?, &first)?, first),
             };
             if new_is_left_out && old.run == new.run {
                 let Report { run, probe, target, .. } = &new;
@@ -245,7 +244,7 @@ pub(super) fn run(sources: &Sources, command: &ProbeCommand) -> Result<u8, Failu
             Ok(0)
         }
         ProbeCommand::Baseline { run } => {
-            let report = load(there()?, run)?;
+            let report = load(there(), run)?;
             if let Some(why) = report.is_no_baseline() {
                 return Err(Failure::Error(format!("run {} cannot be a baseline: {why}", report.run)));
             }
@@ -258,7 +257,11 @@ pub(super) fn run(sources: &Sources, command: &ProbeCommand) -> Result<u8, Failu
 }
 
 /// A report by the name of its run, as `last:PROBE` or `baseline:PROBE`, or from a file.
-fn load(files: &Files, name: &str) -> Result<Report, Failure> {
+fn load(files: Result<&Files, Failure>, name: &str) -> Result<Report, Failure> {
+    if let Some(path) = path_of(name) {
+        return Files::load_path(path).map_err(Failure::error);
+    }
+    let files = files?;
     let last = |id: &str| {
         let done = files.newest(id, 64).into_iter().find(|report| report.ending == Ending::Done);
         done.ok_or_else(|| Failure::Error(format!("there is no run of '{}' with a result yet", clean(id))))

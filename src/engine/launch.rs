@@ -4,6 +4,8 @@
 //! is the program itself, or the module or script that Python runs. A shell, an editor, a log viewer or a
 //! container client that merely names an engine is none.
 
+use crate::model::secret::mask_words;
+
 /// An engine as a program, whatever it calls its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
@@ -138,10 +140,11 @@ pub fn is_router(words: &[String]) -> bool {
     option(words, MODEL).is_none()
 }
 
-/// The words of a `/proc/PID/cmdline`. A process that has set its own title leaves one word of it.
+/// The words of a `/proc/PID/cmdline`, its secrets masked: what a command line is read with, everywhere. A process that
+/// has set its own title leaves one word of it.
 pub fn words(cmdline: &[u8]) -> Vec<String> {
     let words = cmdline.split(|&b| b == 0).filter(|word| !word.is_empty());
-    words.map(|word| String::from_utf8_lossy(word).trim().to_owned()).collect()
+    mask_words(words.map(|word| String::from_utf8_lossy(word).trim().to_owned()).collect())
 }
 
 /// Which engine's process has this command line, if any.

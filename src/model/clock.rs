@@ -55,6 +55,11 @@ pub trait Clock: Send + Sync {
     fn nanos(&self) -> u64 {
         self.micros() * 1000
     }
+    /// CPU time that the calling thread has used, µs: what work costs, whatever else the machine does meanwhile. A
+    /// clock that is not the machine's says 0.
+    fn cpu_micros(&self) -> u64 {
+        0
+    }
 }
 
 /// The machine's clock. It counts while the machine is suspended, too (`CLOCK_BOOTTIME`), so that what was not watched
@@ -96,6 +101,11 @@ impl Clock for SystemClock {
     }
     fn nanos(&self) -> u64 {
         (self.since_boot)().saturating_sub(self.started)
+    }
+    fn cpu_micros(&self) -> u64 {
+        let used = clock_gettime(ClockId::ThreadCPUTime);
+        let whole = |part: i64| u64::try_from(part).unwrap_or(0);
+        whole(used.tv_sec).saturating_mul(1_000_000).saturating_add(whole(used.tv_nsec) / 1000)
     }
 }
 

@@ -16,8 +16,8 @@ pub const BUCKETS: usize = 128;
 pub const ENGINE_BUCKETS: usize = 320;
 /// Engines that the search adds: any user of the machine can start what looks like one.
 pub const FOUND_ENGINES: usize = 8;
-/// Engines in all: as many as can be named. Their numbers are of 8 bits.
-pub const ENGINES: usize = 256;
+/// Engines in all: those among which a screen can choose. Named ones beyond are counted and said.
+pub const ENGINES: usize = 64;
 /// GPUs. A host has 16 at most (HGX), and 64 are told apart in a table of processes.
 pub const GPUS: usize = 64;
 /// Rows of a process table: what holds device memory, engines, and who takes their CPU. A screen has no more lines.
@@ -107,7 +107,8 @@ pub const fn has_room(buckets: usize, taken: usize) -> bool {
 pub const fn knows(subject: Subject) -> bool {
     match subject {
         Subject::Gpu(index) => (index as usize) < GPUS,
-        Subject::Host | Subject::Engine(_) | Subject::App => true,
+        Subject::Engine(index) => (index as usize) < ENGINES,
+        Subject::Host | Subject::App => true,
     }
 }
 
@@ -169,7 +170,8 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_a_subject_that_cannot_have_it() {
         assert!(takes(Subject::Gpu(63), Metric::Power) && !takes(Subject::Gpu(64), Metric::Power));
-        assert!(takes(Subject::Engine(255), Metric::Ttft) && !takes(Subject::Host, Metric::Ttft));
+        assert!(takes(Subject::Engine(63), Metric::Ttft) && !takes(Subject::Engine(64), Metric::Ttft));
+        assert!(!takes(Subject::Host, Metric::Ttft));
         assert!(takes(Subject::App, Metric::AppRss) && !takes(Subject::Engine(0), Metric::Power));
     }
 }

@@ -16,6 +16,7 @@ pub mod metric;
 pub mod plausible;
 pub mod process;
 pub mod reading;
+pub mod secret;
 pub mod text;
 
 pub use address::Address;

@@ -147,9 +147,9 @@ impl Endpoint {
         &self.shown
     }
 
-    /// Host and port, the host left out when it is this one: `:8000`, `gpu7:8000`.
+    /// Host, port and path, the host left out when it is this one: `:8000`, `gpu7:8000`, `:8000/llm/a`.
     pub fn place(&self) -> String {
-        self.address().map(|address| address.to_string()).unwrap_or_default()
+        self.address().map(|address| format!("{address}{}", self.path())).unwrap_or_default()
     }
 
     /// What it is compared by. Every endpoint has one: [`Endpoint::parse`] sees to it.
@@ -210,9 +210,9 @@ mod tests {
             ("localhost:8000", "http://localhost:8000", "http://localhost:8000/metrics", ":8000"),
             ("http://gpu7:8000/", "http://gpu7:8000", "http://gpu7:8000/metrics", "gpu7:8000"),
             ("http://gpu7:8000/metrics", "http://gpu7:8000", "http://gpu7:8000/metrics", "gpu7:8000"),
-            ("http://gpu7/llm/a/metrics/", "http://gpu7/llm/a", "http://gpu7/llm/a/metrics", "gpu7:80"),
-            ("http://[::1]:9/x/?token=hunter2#y", "http://[::1]:9/x", "http://[::1]:9/x/metrics", "[::1]:9"),
-            ("https://gw/llm/a", "https://gw/llm/a", "https://gw/llm/a/metrics", "gw:443"),
+            ("http://gpu7/llm/a/metrics/", "http://gpu7/llm/a", "http://gpu7/llm/a/metrics", "gpu7:80/llm/a"),
+            ("http://[::1]:9/x/?token=hunter2#y", "http://[::1]:9/x", "http://[::1]:9/x/metrics", "[::1]:9/x"),
+            ("https://gw/llm/a", "https://gw/llm/a", "https://gw/llm/a/metrics", "gw:443/llm/a"),
             ("HTTPS://GW:8443/metrics", "https://gw:8443", "https://gw:8443/metrics", "gw:8443"),
             (" 10.0.0.5:30000 ", "http://10.0.0.5:30000", "http://10.0.0.5:30000/metrics", "10.0.0.5:30000"),
         ];

@@ -1,16 +1,14 @@
 //! Where reports, baselines and the lock are kept: `$XDG_STATE_HOME/warptop/probes`.
 //!
 //! It must not know what is in a report beyond its names. Invariants: a report is written once, whole or
-//! not at all (a temporary file, synced, then linked to its name); one run at a time for each user, held by
-//! a lock that the system gives back however its holder ends; nothing is created before there is something
-//! to keep.
+//! not at all; one run at a time for each user, held by a lock that the system gives back however its holder
+//! ends; nothing is created before there is something to keep; every file of it goes through `state`.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
@@ -18,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::model::text::clean_to;
+use crate::state::{self, StateFolder};
 
 use super::page::page;
 use super::report::{Report, SCHEMA};
@@ -40,6 +39,9 @@ pub enum FilesError {
     /// Neither variable says where.
     #[error("there is no place for reports: set HOME or XDG_STATE_HOME")]
     NoPlace,
+    /// Others could have prepared it.
+    #[error("reports are neither kept nor read: {0}")]
+    Refused(io::Error),
     /// Writing failed.
     #[error("the report could not be kept in '{0}': {1}")]
     Write(PathBuf, io::Error),
@@ -67,6 +69,8 @@ pub enum FilesError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     root: PathBuf,
+    /// How many of the last parts of its path are this program's.
+    own: usize,
 }
 
 /// What the holder of the lock says about itself.
@@ -108,23 +112,34 @@ impl Files {
     /// # Errors
     /// When neither `XDG_STATE_HOME` nor `HOME` is an absolute path.
     pub fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, FilesError> {
-        let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
-        Ok(Self::at(&state.ok_or(FilesError::NoPlace)?.join("warptop/probes")))
+        let root = state::home(variable).ok_or(FilesError::NoPlace)?.join("probes");
+        Ok(Self { root, own: 2 })
     }
 
     /// This directory.
     pub fn at(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+        Self { root: root.to_owned(), own: 1 }
     }
 
-    fn folder(&self, name: &str) -> io::Result<PathBuf> {
-        let folder = self.root.join(name);
-        match fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder) {
-            // A file, or a link to nothing: that it is there is not what is wrong with it.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(io::ErrorKind::NotADirectory.into()),
-            made => made.map(|()| folder),
+    /// The same, unless others could have put something in its way.
+    ///
+    /// # Errors
+    /// What is wrong with it. One that is not there yet is fine.
+    pub fn checked(self) -> Result<Self, FilesError> {
+        match self.folder(false) {
+            Err(error) if error.get_ref().is_some_and(|inner| inner.is::<state::Refusal>()) => {
+                Err(FilesError::Refused(error))
+            }
+            _ => Ok(self),
         }
+    }
+
+    fn folder(&self, make: bool) -> io::Result<StateFolder> {
+        StateFolder::open(&self.root, self.own, make)
+    }
+
+    fn inside(&self, name: &str, make: bool) -> io::Result<StateFolder> {
+        self.folder(make)?.inside(name, make)
     }
 
     /// Keeps a report and its page; says where.
@@ -134,14 +149,14 @@ impl Files {
     pub fn keep(&self, report: &Report) -> Result<PathBuf, FilesError> {
         let path = self.root.join("reports").join(format!("{}.json", safe(&report.run)));
         let failed = |error: io::Error| FilesError::Write(path.clone(), error);
-        let folder = self.folder("reports").map_err(failed)?;
+        let folder = self.inside("reports", true).map_err(failed)?;
         let json = serde_json::to_vec_pretty(report).map_err(|error| failed(error.into()))?;
-        write_once(&folder, &format!("{}.json", safe(&report.run)), &json).map_err(|error| match error.kind() {
+        folder.write_once(&format!("{}.json", safe(&report.run)), &json).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => FilesError::Exists(path.clone()),
             _ => failed(error),
         })?;
         // The page can be made again from the report at any time.
-        drop(write_once(&folder, &format!("{}.md", safe(&report.run)), page(report).as_bytes()));
+        drop(folder.write_once(&format!("{}.md", safe(&report.run)), page(report).as_bytes()));
         Ok(path)
     }
 
@@ -150,26 +165,49 @@ impl Files {
     /// # Errors
     /// When there is none or it cannot be read.
     pub fn load(&self, name: &str) -> Result<Report, FilesError> {
-        let path = Path::new(name);
-        if name.contains('/') || path.extension().is_some_and(|ending| ending == "json") && path.exists() {
-            return read(path);
+        if let Some(path) = path_of(name) {
+            return Self::load_path(path);
         }
-        let path = self.root.join("reports").join(format!("{}.json", safe(name)));
-        if path.exists() { read(&path) } else { Err(FilesError::NoRun(name.to_owned())) }
+        let name_of_file = format!("{}.json", safe(name));
+        let path = self.root.join("reports").join(&name_of_file);
+        let folder = self.inside("reports", false);
+        match folder.and_then(|folder| folder.read(&name_of_file, MAX_REPORT)) {
+            Ok(bytes) => report_of(&path, &bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(FilesError::NoRun(name.to_owned())),
+            Err(error) => Err(FilesError::Read(path, error)),
+        }
+    }
+
+    /// A report in a file that the user named: it may lie anywhere.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn load_path(path: &Path) -> Result<Report, FilesError> {
+        let failed = |error| FilesError::Read(path.to_owned(), error);
+        let mut bytes = Vec::new();
+        open_regular(path).map_err(failed)?.take(MAX_REPORT).read_to_end(&mut bytes).map_err(failed)?;
+        report_of(path, &bytes)
+    }
+
+    /// The folder of reports, and the names in it that may be of reports and fit, the newest first.
+    fn reports(&self, fits: impl Fn(&str) -> bool) -> Option<(StateFolder, Vec<String>)> {
+        let folder = self.inside("reports", false).ok()?;
+        let mut names = folder.names().ok()?;
+        names.retain(|name| is_report(name) && fits(name));
+        // Names of runs rise with time.
+        names.sort_unstable_by(|a, b| b.cmp(a));
+        Some((folder, names))
     }
 
     /// Every report, the newest first, and how many files were none.
     pub fn list(&self) -> (Vec<Report>, usize) {
-        let entries = fs::read_dir(self.root.join("reports")).into_iter().flatten().flatten();
-        let mut names: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_report(path)).collect();
-        // Names of runs rise with time.
-        names.sort_unstable_by(|a, b| b.cmp(a));
-        names.truncate(MAX_LISTED);
         let (mut reports, mut broken) = (Vec::new(), 0);
-        for name in names {
-            match read(&name) {
-                Ok(report) => reports.push(report),
-                Err(_) => broken += 1,
+        if let Some((folder, names)) = self.reports(|_| true) {
+            for name in names.iter().take(MAX_LISTED) {
+                match read(&folder, name) {
+                    Ok(report) => reports.push(report),
+                    Err(_) => broken += 1,
+                }
             }
         }
         reports.sort_by_key(|report| std::cmp::Reverse(report.started_unix_ms));
@@ -183,13 +221,12 @@ impl Files {
 
     /// The reports of a probe, found by their names and read one by one, the newest first.
     pub fn of_probe<'a>(&self, probe: &'a str) -> impl Iterator<Item = Report> + use<'a> {
-        let entries = fs::read_dir(self.root.join("reports")).into_iter().flatten().flatten();
         let part = format!("-{}-", safe(probe));
-        let of_probe =
-            |path: &PathBuf| is_report(path) && path.file_name().is_some_and(|n| n.to_string_lossy().contains(&part));
-        let mut names: Vec<_> = entries.map(|entry| entry.path()).filter(of_probe).collect();
-        names.sort_unstable_by(|a, b| b.cmp(a));
-        names.into_iter().filter_map(|name| read(&name).ok()).filter(move |report| report.probe == probe)
+        let found = self.reports(|name| name.contains(&part)).into_iter();
+        let read_each = |(folder, names): (StateFolder, Vec<String>)| {
+            names.into_iter().filter_map(move |name| read(&folder, &name).ok())
+        };
+        found.flat_map(read_each).filter(move |report| report.probe == probe)
     }
 
     fn baseline_name(probe: &str, target: &Target, inputs: &Params, bound: Option<&str>) -> String {
@@ -209,7 +246,8 @@ impl Files {
     pub fn baseline(&self, probe: &str, target: &Target, inputs: &Params, bound: Option<&str>) -> Option<Report> {
         let name = Self::baseline_name(probe, target, inputs, bound);
         // One of an older version may be of a part without its name saying so.
-        read(&self.root.join("baseline").join(name)).ok().filter(|report| report.bound() == bound)
+        let folder = self.inside("baseline", false).ok()?;
+        read(&folder, &name).ok().filter(|report| report.bound() == bound)
     }
 
     /// Makes a report what later ones are held against, in place of any that was before.
@@ -219,27 +257,20 @@ impl Files {
     pub fn keep_baseline(&self, report: &Report) -> Result<(), FilesError> {
         let name = Self::baseline_name(&report.probe, &report.target, &report.inputs, report.bound());
         let failed = |error: io::Error| FilesError::Baseline(self.root.join("baseline").join(&name), error);
-        let folder = self.folder("baseline").map_err(failed)?;
+        let folder = self.inside("baseline", true).map_err(failed)?;
         let json = serde_json::to_vec_pretty(report).map_err(|error| failed(error.into()))?;
-        let temporary = write_temporary(&folder, &name, &json).map_err(failed)?;
-        fs::rename(&temporary, folder.join(&name)).map_err(failed)
+        folder.replace(&name, &json).map_err(failed)
     }
 
     /// Who has the machine, without touching the lock: a look must not get in the way of a run.
     pub fn holder(&self) -> Option<Holder> {
-        let inode = fs::metadata(self.root.join("lock")).ok()?.ino();
+        let folder = self.folder(false).ok()?;
+        let inode = folder.stat("lock").ok()?.st_ino;
         let locks = fs::read_to_string("/proc/locks").ok()?;
         // "3: FLOCK  ADVISORY  WRITE 812 08:01:4711 0 EOF"
         let file = format!(":{inode} ");
         locks.lines().find(|line| line.contains(" FLOCK ") && line.contains(&file))?;
-        self.read_holder()
-    }
-
-    /// What the one who has the machine says of itself.
-    fn read_holder(&self) -> Option<Holder> {
-        let mut text = Vec::new();
-        open_regular(&self.root.join(HOLDER)).ok()?.take(MAX_REPORT).read_to_end(&mut text).ok()?;
-        parse(&text).ok()
+        holder_in(&folder)
     }
 
     /// Takes the machine for a run, or says who has it. Waits for nobody.
@@ -249,18 +280,16 @@ impl Files {
     pub fn lock(&self, holder: &Holder) -> Result<Locked, FilesError> {
         let path = self.root.join("lock");
         let failed = |error| FilesError::Lock(path.clone(), error);
-        self.folder("").map_err(failed)?;
-        let mut open = OpenOptions::new();
-        let file = open.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
+        let folder = self.folder(true).map_err(failed)?;
+        let file = folder.open_or_make("lock", false).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(Locked::Theirs(self.read_holder())),
+            Err(TryLockError::WouldBlock) => return Ok(Locked::Theirs(holder_in(&folder))),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         // Who it is helps others; that it is held is what counts. A full disk is no reason not to run.
         let said = serde_json::to_vec(holder).map_err(io::Error::from);
-        let written = said.and_then(|text| write_temporary(&self.root, HOLDER, &text));
-        drop(written.and_then(|temporary| fs::rename(temporary, self.root.join(HOLDER))));
+        drop(said.and_then(|text| folder.replace(HOLDER, &text)));
         Ok(Locked::Ours(Lock { _file: file }))
     }
 }
@@ -271,9 +300,20 @@ fn safe(name: &str) -> String {
     kept.take(MAX_NAME).collect::<String>().trim_start_matches('.').to_owned()
 }
 
-fn is_report(path: &Path) -> bool {
-    let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-    !hidden && path.extension().is_some_and(|ending| ending == "json")
+fn is_report(name: &str) -> bool {
+    !name.starts_with('.') && Path::new(name).extension().is_some_and(|ending| ending == "json")
+}
+
+/// What the one who has the machine says of itself.
+fn holder_in(folder: &StateFolder) -> Option<Holder> {
+    parse(&folder.read(HOLDER, MAX_REPORT).ok()?).ok()
+}
+
+/// The path that is meant, where a name is one and not that of a run.
+pub fn path_of(name: &str) -> Option<&Path> {
+    let path = Path::new(name);
+    let is_path = name.contains('/') || path.extension().is_some_and(|ending| ending == "json") && path.exists();
+    is_path.then_some(path)
 }
 
 /// Opens a file to read. Whatever else has its name is an error: a pipe would keep its reader waiting.
@@ -288,12 +328,15 @@ fn open_regular(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(other()) }
 }
 
-fn read(path: &Path) -> Result<Report, FilesError> {
-    let failed = |error| FilesError::Read(path.to_owned(), error);
-    let mut bytes = Vec::new();
-    open_regular(path).map_err(failed)?.take(MAX_REPORT).read_to_end(&mut bytes).map_err(failed)?;
+fn read(folder: &StateFolder, name: &str) -> Result<Report, FilesError> {
+    let path = folder.path().join(name);
+    let bytes = folder.read(name, MAX_REPORT).map_err(|error| FilesError::Read(path.clone(), error))?;
+    report_of(&path, &bytes)
+}
+
+fn report_of(path: &Path, bytes: &[u8]) -> Result<Report, FilesError> {
     let report: Report =
-        parse(&bytes).map_err(|error| FilesError::NoReport(path.to_owned(), clean_to(&error.to_string(), MAX_TEXT)))?;
+        parse(bytes).map_err(|error| FilesError::NoReport(path.to_owned(), clean_to(&error.to_string(), MAX_TEXT)))?;
     if report.schema == SCHEMA {
         Ok(report)
     } else {
@@ -317,68 +360,10 @@ fn cleaned(value: Value) -> Value {
     }
 }
 
-/// A file of its own next to where the bytes shall be, on disk for good.
-fn write_temporary(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
-    let temporary = folder.join(format!(".{name}.{}.tmp", std::process::id()));
-    let written = (|| {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()
-    })();
-    remove_left_overs(folder, &temporary);
-    if written.is_err() {
-        // What a full disk left of it.
-        drop(fs::remove_file(&temporary));
-    }
-    written.map(|()| temporary)
-}
-
-/// Removes the temporary files of processes that were killed before they gave them their name: of this user, and a
-/// minute older than `newest`, as the clock of the disk says. A process of another machine may share the folder, but none
-/// takes a minute to write.
-fn remove_left_overs(folder: &Path, newest: &Path) {
-    let Ok(now) = fs::metadata(newest).and_then(|there| there.modified()) else { return };
-    let us = rustix::process::geteuid().as_raw();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let is_nobodys = is_temporary(&name.to_string_lossy());
-        let is_left = |there: &fs::Metadata| {
-            let age = there.modified().ok().and_then(|then| now.duration_since(then).ok());
-            there.is_file() && there.uid() == us && age > Some(Duration::from_mins(1))
-        };
-        if is_nobodys && entry.metadata().is_ok_and(|there| is_left(&there)) {
-            drop(fs::remove_file(entry.path()));
-        }
-    }
-}
-
-/// Whether it is `.NAME.PID.tmp`, and no process has that number now.
-fn is_temporary(name: &str) -> bool {
-    let pid =
-        name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp")?.rsplit_once('.')?.1.parse::<u32>().ok());
-    pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
-}
-
-/// Writes a new file, whole or not at all; one that is there is left alone.
-fn write_once(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let temporary = write_temporary(folder, name, bytes)?;
-    let target = folder.join(name);
-    // A link takes its name only when that is free. Where a file system has no links, a rename must do.
-    let linked = match fs::hard_link(&temporary, &target) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists && !target.exists() => {
-            fs::rename(&temporary, &target)
-        }
-        other => other,
-    };
-    drop(fs::remove_file(&temporary));
-    linked?;
-    // The name as well has to reach the disk; not every file system can be asked for that.
-    drop(File::open(folder).and_then(|folder| folder.sync_all()));
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::probe::report::tests::report;
 
@@ -442,6 +427,10 @@ mod tests {
         assert!(matches!(files.load("../../../etc/passwd"), Err(FilesError::Read(..) | FilesError::NoReport(..))));
     }
 
+    /// Fault: disk: a file or a link where the folder of reports has to be
+    /// Seen: `could not be kept in`, `no baseline could be kept in`, `cannot be locked`
+    /// Works: the run and its result
+    /// Recovers: once the way is free
     #[test]
     fn a_disk_that_takes_nothing_is_said_and_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
@@ -454,18 +443,11 @@ mod tests {
         std::os::unix::fs::symlink("/nowhere/at/all", &link).unwrap();
         let files = Files::at(&link);
         let error = files.keep(&report("a", 1.0)).unwrap_err().to_string();
-        assert!(error.contains("could not be kept in") && !error.contains("already"), "{error}");
+        assert!(error.contains("could not be kept in") && error.contains("is a link"), "{error}");
         let error = files.keep_baseline(&report("a", 1.0)).unwrap_err().to_string();
         assert!(error.contains("no baseline could be kept in"), "{error}");
         let error = files.lock(&holder("a")).unwrap_err().to_string();
         assert!(error.contains("cannot be locked"), "{error}");
-        // The system's own full disk, as the temporary file.
-        let full = tempfile::tempdir().unwrap();
-        let temporary = full.path().join(format!(".x.{}.tmp", std::process::id()));
-        std::os::unix::fs::symlink("/dev/full", temporary).unwrap();
-        let error = write_once(full.path(), "x", b"data").unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        assert_eq!(names(full.path()), [""; 0], "neither the file nor its temporary one");
     }
 
     #[test]
@@ -492,7 +474,7 @@ mod tests {
         value["verdict"]["level"] = kept["verdict"]["level"].take();
         value["results"][0]["better"] = kept["results"][0]["better"].take();
         fs::write(&path, value.to_string()).unwrap();
-        let loaded = read(&path).unwrap();
+        let loaded = Files::load_path(&path).unwrap();
         let json = serde_json::to_value(&loaded).unwrap().to_string();
         let shown = [page(&loaded), super::super::page::compare(&loaded, &loaded).unwrap()];
         for text in shown.iter().map(String::as_str).chain([json.as_str()]) {
@@ -511,6 +493,10 @@ mod tests {
         assert_eq!(holder.probe, "a b|c");
     }
 
+    /// Fault: disk: a pipe where a report or the holder of the lock is read
+    /// Seen: that file among those that are no reports
+    /// Works: every other report, and the next run
+    /// Recovers: once the pipe is removed
     #[test]
     fn what_is_no_regular_file_holds_nobody_up() {
         let folder = tempfile::tempdir().unwrap();
@@ -534,23 +520,6 @@ mod tests {
             let _ = to.send((files.list().1, newest, is_error, files.holder()));
         });
         assert_eq!(done.recv_timeout(Duration::from_secs(20)), Ok((1, 1, true, None)));
-    }
-
-    #[test]
-    fn what_a_killed_process_left_is_removed_and_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
-        // No process has so high a number.
-        let (dead, alive) = (".a.json.4194305.tmp", format!(".b.json.{}.tmp", std::process::id()));
-        let fresh = ".c.json.4194305.tmp";
-        for name in [dead, &alive, fresh, ".d.json.tmp", "e.json.4194305.tmp"] {
-            let file = File::create(folder.path().join(name)).unwrap();
-            if name != fresh {
-                let now = file.metadata().unwrap().modified().unwrap();
-                file.set_modified(now - Duration::from_mins(2)).unwrap();
-            }
-        }
-        write_once(folder.path(), "x", b"data").unwrap();
-        assert_eq!(names(folder.path()), [&alive, fresh, ".d.json.tmp", "e.json.4194305.tmp", "x"]);
     }
 
     #[test]

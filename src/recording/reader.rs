@@ -1,11 +1,12 @@
 //! Reads a recording as it comes: batches one by one, and in words what could not be read.
 //!
 //! It must not know who asks. Invariants: never fails after [`Reader::new`], it says what is missing;
-//! texts are cleaned and histograms checked, because a file is input from outside.
+//! texts are cleaned, secrets masked and histograms checked, because a file is input from outside.
 
 use std::io::Read;
 use std::sync::Arc;
 
+use crate::model::secret::mask_line;
 use crate::model::{Batch, CpuLimits, Edge, HistogramSample, SourceState, Time, limits, text};
 
 use super::lines::{End, Line, Lines};
@@ -183,7 +184,7 @@ fn parse_header(line: &[u8]) -> Option<Header> {
     (header.format == FORMAT).then_some(header)
 }
 
-/// Cleans texts and drops histograms that are none.
+/// Cleans texts, masks secrets and drops histograms that are none.
 fn make_safe(batch: &mut Batch) {
     let clean = |text: &mut Arc<str>| {
         let cleaned = text::clean(text);
@@ -204,6 +205,11 @@ fn make_safe(batch: &mut Batch) {
     }
     for process in batch.processes.iter_mut().flatten() {
         clean(&mut process.user);
+        // What an earlier version recorded holds secrets.
+        let masked = mask_line(&process.command);
+        if masked != *process.command {
+            process.command = masked.into();
+        }
         clean(&mut process.command);
         process.threads.iter_mut().for_each(|thread| clean(&mut thread.name));
         if process.limits.list.len() > limits::TEXT_BYTES {

@@ -8,10 +8,12 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::scrape::{self, Trouble};
+use super::scrape::{self, Asker, MAX_BODY, Trouble};
 use super::thread::{SECOND_VALID_MS, say, start as start_thread};
+use super::work::{Desk, Spent};
 use super::{Context, GpuIds, Options, Sampler, discover};
 use crate::engine::dcgm::{self, Row};
 use crate::engine::promtext::{self, Exposition};
@@ -59,6 +61,8 @@ fn run(context: &Context, options: &Options) {
     let mut exporter = Exporter {
         context,
         client,
+        desk: Desk::new(Arc::clone(&context.clock)),
+        spent: Spent::default(),
         ids: options.gpu_ids.clone(),
         access: options.access.clone(),
         named: named.is_some(),
@@ -81,6 +85,9 @@ fn run(context: &Context, options: &Options) {
 struct Exporter<'a> {
     context: &'a Context,
     client: Client,
+    desk: Desk,
+    /// What its answers cost.
+    spent: Spent,
     ids: GpuIds,
     access: Access,
     named: bool,
@@ -109,7 +116,7 @@ impl Exporter<'_> {
         let Some(endpoint) = self.at.clone() else { return SEARCH };
         let clock = &self.context.clock;
         let (at, begun) = (clock.now(), clock.micros());
-        let read = runtime.block_on(scrape::get(&self.client, &endpoint, "/metrics", TIMEOUT, &mut self.body));
+        let read = runtime.block_on(self.get(&endpoint));
         let took = clock.micros().saturating_sub(begun);
         let mut batch = Batch::new(SourceId::Dcgm, at + took / 2000, SECOND_VALID_MS);
         batch.took_us = u32::try_from(took).unwrap_or(u32::MAX);
@@ -121,6 +128,12 @@ impl Exporter<'_> {
         self.said = Some(state);
         self.context.sink.send(&batch);
         PERIOD
+    }
+
+    /// Reads its metrics into `body`.
+    async fn get(&mut self, endpoint: &Endpoint) -> Result<(), Trouble> {
+        let asker = Asker { client: &self.client, desk: &self.desk, endpoint, limit: TIMEOUT, most: MAX_BODY };
+        asker.get("/metrics", &mut self.body, &mut self.spent).await
     }
 
     fn fail(&mut self, trouble: &Trouble) -> SourceState {
@@ -137,7 +150,7 @@ impl Exporter<'_> {
         for place in discover::places_of_program("dcgm-exporter") {
             let Ok(endpoint) = Endpoint::local(place) else { continue };
             let endpoint = self.access.equip(endpoint, false);
-            let read = runtime.block_on(scrape::get(&self.client, &endpoint, "/metrics", TIMEOUT, &mut self.body));
+            let read = runtime.block_on(self.get(&endpoint));
             if read.is_ok() && dcgm::detect(Exposition::new(&promtext::decode(&self.body))) {
                 (self.at, self.failures) = (Some(endpoint), 0);
                 return true;

@@ -4,14 +4,17 @@
 //! (`discover`), read (`watch`) or what they say (`engine`). Invariants: engines named on the command
 //! line keep the numbers 0, 1 …; no place is listed twice; what was found moves with its process.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use reqwest::Client;
 
 use super::discover::{Launched, Listed, Told};
-use super::{Context, Options, Sampler, discover, scrape, thread, watch};
+use super::scrape::{self, Asker, MAX_BODY};
+use super::work::Desk;
+use super::{Context, Options, Sampler, discover, thread, watch};
 use crate::engine::Adapter;
+use crate::model::limits::{ENGINES, FOUND_ENGINES};
 use crate::model::{Batch, FactKey, Metric, SourceId, SourceState, Subject, text};
 use crate::net::access::Access;
 use crate::net::endpoint::Endpoint;
@@ -86,10 +89,13 @@ fn run(context: &Context, options: &Options, timing: Timing) -> Result<(), Box<d
     let https = options.engine_urls.iter().any(|url| Endpoint::parse(url).is_ok_and(|named| named.is_https()));
     let client = scrape::client(timing.timeout / 2, &options.authorities, https)?;
     let access = options.access.clone();
-    let net = Arc::new(Net { context: context.clone(), client, access, timing, roster: Mutex::default() });
+    let desk = Desk::new(Arc::clone(&context.clock));
+    let (roster, left_out) = (Mutex::default(), OnceLock::new());
+    let net = Arc::new(Net { context: context.clone(), client, desk, access, timing, roster, left_out });
     runtime.block_on(async {
-        for url in &options.engine_urls {
-            net.name(url);
+        let left_out = options.engine_urls.iter().filter(|url| !net.name(url)).count();
+        if left_out > 0 {
+            net.leave_out(left_out);
         }
         tokio::spawn(discover::search(Arc::clone(&net), options.discover));
         while !context.stop.stopped() {
@@ -152,9 +158,6 @@ pub(super) enum Placed {
 #[derive(Debug, Default)]
 struct Roster(Vec<Entry>);
 
-/// Most engines that are added by the search: the store's stated memory counts on it.
-const MAX_FOUND: usize = 8;
-
 impl Roster {
     /// What is listed at this place.
     fn holds(&self, endpoint: &Endpoint) -> Option<usize> {
@@ -185,7 +188,7 @@ impl Roster {
             entry.down = false;
             return (Placed::Again, gone);
         }
-        if self.0.len() >= MAX_FOUND {
+        if self.0.len() >= FOUND_ENGINES {
             return (Placed::Full, None);
         }
         self.0.push(Entry {
@@ -203,13 +206,21 @@ impl Roster {
 /// What the tasks share.
 pub(super) struct Net {
     pub(super) context: Context,
-    pub(super) client: Client,
+    client: Client,
+    pub(super) desk: Desk,
     pub(super) access: Access,
     pub(super) timing: Timing,
     roster: Mutex<Roster>,
+    left_out: OnceLock<SourceState>,
 }
 
 impl Net {
+    /// How an endpoint is asked.
+    pub(super) const fn asker<'a>(&'a self, endpoint: &'a Endpoint) -> Asker<'a> {
+        let Self { client, desk, timing, .. } = self;
+        Asker { client, desk, endpoint, limit: timing.timeout, most: MAX_BODY }
+    }
+
     fn roster(&self) -> MutexGuard<'_, Roster> {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -267,10 +278,11 @@ impl Net {
         }
     }
 
-    /// The process that answers as this engine, where it is known.
-    pub(super) fn owner(&self, index: u8) -> Option<u32> {
-        let roster = self.roster();
-        roster.0.get(usize::from(index))?.told.pids.as_ref()?.split(',').next()?.parse().ok()
+    /// Notes the command line of the process that answers as an engine.
+    pub(super) fn tell_command(&self, index: u8, pid: u32, words: Vec<String>) {
+        if let Some(entry) = self.roster().0.get_mut(usize::from(index)) {
+            entry.told.command = Some(Arc::new((pid, words)));
+        }
     }
 
     /// What the processes of an engine tell beside its answers.
@@ -278,14 +290,32 @@ impl Net {
         self.roster().0.get(usize::from(index)).map(|entry| entry.told.clone()).unwrap_or_default()
     }
 
-    /// Lists an engine named by the user.
-    fn name(self: &Arc<Self>, url: &str) {
+    /// Says that engines are named for which there is no number.
+    fn leave_out(&self, count: usize) {
+        let words = format!(
+            "{} engines are named, and at most {ENGINES} are watched: the last {count} are left out; watch them with \
+             another warptop",
+            ENGINES + count
+        );
+        let left_out = self.left_out.get_or_init(|| SourceState::Degraded(words.into()));
+        thread::say(&self.context, SourceId::Discovery, left_out.clone());
+    }
+
+    /// What is to be said of engines that are named and not watched.
+    pub(super) fn left_out(&self) -> Option<&SourceState> {
+        self.left_out.get()
+    }
+
+    /// Lists an engine named by the user, unless it is there already; whether there was room for it.
+    fn name(self: &Arc<Self>, url: &str) -> bool {
         let parsed = Endpoint::parse(url).map(|endpoint| self.access.equip(endpoint, true));
         let mut roster = self.roster();
-        let Ok(index) = u8::try_from(roster.0.len()) else { return };
         if parsed.as_ref().is_ok_and(|endpoint| roster.holds(endpoint).is_some()) {
-            return;
+            return true;
         }
+        let Some(index) = u8::try_from(roster.0.len()).ok().filter(|index| usize::from(*index) < ENGINES) else {
+            return false;
+        };
         let endpoint = parsed.as_ref().ok().cloned();
         let tried = endpoint.is_none();
         roster.0.push(Entry { endpoint, named: true, identity: None, down: tried, tried, told: Told::default() });
@@ -300,6 +330,7 @@ impl Net {
                 self.context.sink.send(&batch);
             }
         }
+        true
     }
 
     /// Lists an engine that was found.
@@ -381,7 +412,7 @@ mod tests {
         for port in 9000..9100 {
             let _ = found(&mut roster, &format!("127.0.0.1:{port}"), identity("c", f64::from(port)));
         }
-        assert_eq!(roster.0.len(), MAX_FOUND);
+        assert_eq!(roster.0.len(), FOUND_ENGINES);
         assert_eq!(found(&mut roster, "127.0.0.1:9999", identity("d", 9.0)), Placed::Full);
     }
 }

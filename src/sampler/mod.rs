@@ -11,13 +11,18 @@ mod fingerprint;
 mod flaws;
 mod gpu_ids;
 mod host;
+mod lookup;
 mod nvml;
+mod pages;
 mod process;
 pub mod replay;
 mod scrape;
+mod side;
 mod thread;
 mod trouble;
+mod unpack;
 mod watch;
+mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};

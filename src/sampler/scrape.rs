@@ -1,17 +1,19 @@
-//! One read of an endpoint, bounded in time and size.
+//! One read of an endpoint, bounded in time, size and work.
 //!
 //! Knows HTTP but no metric; the words for what goes wrong are those of `trouble`. Invariants: an answer
-//! that is too long, too slow or endless costs at most twice [`MAX_BODY`] and the time-out; what an
-//! endpoint's key holds is sent to its origin only.
+//! that is too long, too slow or endless costs at most twice [`MAX_BODY`] and the time-out, one that is packed no more
+//! than `unpack` allows of CPU time; what an endpoint's key holds is sent to its origin only.
 
-use std::io::Read;
+use std::sync::Arc;
 use std::time::Duration;
 
-use flate2::read::MultiGzDecoder;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Client, ClientBuilder, Response, StatusCode, redirect};
 
+use super::lookup::Lookup;
 pub(super) use super::trouble::Trouble;
+use super::unpack::unpack;
+use super::work::{Desk, Spent};
 use crate::model::text;
 pub(super) use crate::net::answer::MAX_BODY;
 use crate::net::answer::{MAX_ERROR_BODY, excerpt};
@@ -51,78 +53,114 @@ fn builder(
         .referer(false)
         .default_headers(headers)
         .user_agent(concat!("warptop/", env!("CARGO_PKG_VERSION")))
+        // A little less, so that it is told what was late.
+        .dns_resolver(Lookup::new(connect_timeout * 3 / 4))
         .connect_timeout(connect_timeout)
         .pool_max_idle_per_host(1);
     Ok(builder)
 }
 
-/// Reads the whole answer of a path below the endpoint into `body`.
-pub(super) async fn get(
-    client: &Client,
-    endpoint: &Endpoint,
-    path: &str,
-    limit: Duration,
-    body: &mut Vec<u8>,
-) -> Result<(), Trouble> {
-    body.clear();
-    let request = client.get(endpoint.url(path)).headers(endpoint.key().headers().clone());
-    let mut begun = false;
-    let read = async {
-        let mut response = request.send().await.map_err(|error| Trouble::of_request(&error))?;
-        begun = true;
-        if !response.status().is_success() {
-            // Its status says enough when the rest does not come.
-            let _ = tokio::time::timeout(limit / 4, receive(&mut response, MAX_ERROR_BODY, body)).await;
-            return Err(refusal(&response, endpoint, body));
-        }
-        if response.content_length().is_some_and(|size| size > MAX_BODY as u64) {
-            return Err(Trouble::TooLarge);
-        }
-        receive(&mut response, MAX_BODY, body).await?;
-        unpack(&response, body)?;
-        if is_page(&response, body) { Err(Trouble::Html) } else { Ok(()) }
-    };
-    let done = tokio::time::timeout(limit, read).await;
-    let done = done.unwrap_or(Err(if begun { Trouble::Timeout(limit) } else { Trouble::Silent(limit) }));
-    if done.is_err() {
-        // It may have grown far beyond what a good answer needs.
-        *body = Vec::new();
-    }
-    done
+/// How an endpoint is asked.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    pub(super) client: &'a Client,
+    pub(super) desk: &'a Desk,
+    pub(super) endpoint: &'a Endpoint,
+    /// For one complete answer.
+    pub(super) limit: Duration,
+    /// Longest answer, bytes.
+    pub(super) most: usize,
 }
 
+impl Asker<'_> {
+    /// Reads the whole answer of a path below the endpoint into `body`, and counts what that costs.
+    pub(super) async fn get(&self, path: &str, body: &mut Vec<u8>, spent: &mut Spent) -> Result<(), Trouble> {
+        body.clear();
+        let done = match self.receive(path, body).await {
+            Ok(response) => self.open(&response, body, spent).await,
+            Err(trouble) => Err(trouble),
+        };
+        if done.is_err() {
+            // It may have grown far beyond what a good answer needs.
+            *body = Vec::new();
+        }
+        done
+    }
+
+    /// Reads the answer as it comes.
+    async fn receive(&self, path: &str, body: &mut Vec<u8>) -> Result<Response, Trouble> {
+        let Self { client, endpoint, limit, most, .. } = *self;
+        let request = client.get(endpoint.url(path)).headers(endpoint.key().headers().clone());
+        let mut begun = false;
+        let read = async {
+            let mut response = request.send().await.map_err(|error| Trouble::of_request(&error))?;
+            begun = true;
+            if !response.status().is_success() {
+                // Its status says enough when the rest does not come.
+                let _ = tokio::time::timeout(limit / 4, append(&mut response, MAX_ERROR_BODY, body)).await;
+                return Err(refusal(&response, endpoint, body));
+            }
+            if response.content_length().is_some_and(|size| size > most as u64) {
+                return Err(Trouble::TooLarge(most));
+            }
+            append(&mut response, most, body).await?;
+            Ok(response)
+        };
+        let done = tokio::time::timeout(limit, read).await;
+        done.unwrap_or(Err(if begun { Trouble::Timeout(limit) } else { Trouble::Silent(limit) }))
+    }
+
+    /// Makes plain text of what came, and looks whether it can be metrics at all.
+    async fn open(&self, response: &Response, body: &mut Vec<u8>, spent: &mut Spent) -> Result<(), Trouble> {
+        if is_packed(response, body)? {
+            let (packed, clock, most) = (std::mem::take(body), Arc::clone(self.desk.clock()), self.most);
+            // However short it is, it may be long when it is unpacked.
+            let plain = self.desk.run(usize::MAX, spent, move || unpack(&packed, most, &*clock)).await;
+            *body = plain.unwrap_or(Err(Trouble::Broken))?;
+        }
+        if is_page(response, body) {
+            return Err(Trouble::Html);
+        }
+        let lines = body.iter().map(|&byte| usize::from(byte == b'\n')).sum();
+        if lines > MAX_LINES { Err(Trouble::Lines(lines)) } else { Ok(()) }
+    }
+}
+
+/// Most lines of an answer. SGLang with 64 ranks has 30,000; reading so many takes half a second.
+const MAX_LINES: usize = 200_000;
+
+/// Most pieces in which an answer comes: each costs as much as a kilobyte. One that is written line by line has as many
+/// as it has lines.
+const MAX_PIECES: usize = MAX_LINES;
+
 /// Appends the body as it comes, and stops when it is longer than `most`.
-async fn receive(response: &mut Response, most: usize, body: &mut Vec<u8>) -> Result<(), Trouble> {
+async fn append(response: &mut Response, most: usize, body: &mut Vec<u8>) -> Result<(), Trouble> {
+    let mut pieces = 0;
     while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::of_body(&error))? {
         let room = most - body.len();
         body.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
         if chunk.len() > room {
-            return Err(Trouble::TooLarge);
+            return Err(Trouble::TooLarge(most));
+        }
+        pieces += 1;
+        if pieces > MAX_PIECES {
+            return Err(Trouble::Pieces);
         }
     }
     Ok(())
 }
 
-/// Undoes what a server packed without being asked.
-fn unpack(response: &Response, body: &mut Vec<u8>) -> Result<(), Trouble> {
+/// Whether an answer has to be unpacked. A server may pack without being asked.
+fn is_packed(response: &Response, body: &[u8]) -> Result<bool, Trouble> {
     let encoding = response.headers().get(CONTENT_ENCODING).map_or(&b""[..], HeaderValue::as_bytes);
     let named = |name: &[u8]| encoding.eq_ignore_ascii_case(name);
     let is_known = encoding.is_empty() || named(b"identity") || named(b"gzip") || named(b"x-gzip");
     let packed = body.starts_with(b"\x1f\x8b");
-    if !packed && !is_known {
-        let name = text::clean(&String::from_utf8_lossy(encoding)).chars().take(20).collect();
-        return Err(Trouble::Encoding(name));
+    if packed || is_known {
+        return Ok(packed);
     }
-    if !packed {
-        return Ok(());
-    }
-    let mut plain = Vec::new();
-    MultiGzDecoder::new(&body[..]).take(MAX_BODY as u64 + 1).read_to_end(&mut plain).map_err(|_| Trouble::Packed)?;
-    if plain.len() > MAX_BODY {
-        return Err(Trouble::TooLarge);
-    }
-    *body = plain;
-    Ok(())
+    let name = text::clean(&String::from_utf8_lossy(encoding)).chars().take(20).collect();
+    Err(Trouble::Encoding(name))
 }
 
 fn is_page(response: &Response, body: &[u8]) -> bool {

@@ -7,7 +7,6 @@ use std::error::Error;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use super::scrape::MAX_BODY;
 use crate::model::SourceState;
 use crate::net::access::From as KeyFrom;
 use crate::net::tls::TlsTrouble;
@@ -24,6 +23,11 @@ pub(super) enum Trouble {
     /// The name is unknown.
     #[error("the host name cannot be resolved: check the name, or give the address")]
     Dns,
+    /// The resolver is late.
+    #[error(
+        "the host name is not resolved in time: the resolver does not answer; give the address, or see /etc/resolv.conf"
+    )]
+    Resolver,
     /// Any other failure to connect.
     #[error("cannot connect ({0})")]
     Connect(String),
@@ -72,9 +76,18 @@ pub(super) enum Trouble {
     /// A web page.
     #[error("answers with a web page, not with metrics: is this an engine's port?")]
     Html,
-    /// The answer is longer than [`MAX_BODY`].
-    #[error("the answer is longer than {} MiB: not the metrics of an engine", MAX_BODY >> 20)]
-    TooLarge,
+    /// The answer is longer than so many bytes.
+    #[error("the answer is longer than {} MiB: not the metrics of an engine", .0 >> 20)]
+    TooLarge(usize),
+    /// It has so many lines.
+    #[error("the answer has {0} lines: not the metrics of an engine")]
+    Lines(usize),
+    /// It comes in very many pieces.
+    #[error("the answer comes a few bytes at a time: is there a proxy in between?")]
+    Pieces,
+    /// It costs too much CPU time to unpack.
+    #[error("the answer is packed with gzip so that it takes very long to unpack: not the metrics of an engine")]
+    Unpacking,
     /// Too many or too long headers.
     #[error("the headers of its answer are too many or too long: is this an engine's port?")]
     Headers,
@@ -120,10 +133,10 @@ const LATE_MS: u64 = 30_000;
 const SILENT_MS: u64 = 6_000;
 
 impl Trouble {
-    /// The state to show. An engine that was read a moment ago (`read_ago` ms; `None`: never) and is late now is
-    /// not down.
-    pub(super) fn state(&self, read_ago: Option<u64>) -> SourceState {
-        let words = self.to_string().into();
+    /// The state to show, with what there is to say `besides`. An engine that was read a moment ago (`read_ago` ms;
+    /// `None`: never) and is late now is not down.
+    pub(super) fn state(&self, read_ago: Option<u64>, besides: Option<&str>) -> SourceState {
+        let words = besides.map_or_else(|| self.to_string(), |besides| format!("{self}; {besides}")).into();
         let within = |most: u64| read_ago.is_some_and(|ago| ago <= most);
         match self {
             Self::Unauthorized { .. } => SourceState::Unauthorized(words),
@@ -155,10 +168,11 @@ impl Trouble {
 
     /// Names what went wrong before a complete head of an answer was there.
     pub(super) fn of_request(error: &reqwest::Error) -> Self {
-        if error.is_dns() {
-            return Self::Dns;
-        }
         let connecting = error.is_connect();
+        if error.is_dns() {
+            let late = matches!(find(error, connecting), Some(Self::NoConnection));
+            return if late { Self::Resolver } else { Self::Dns };
+        }
         match find(error, connecting) {
             Some(trouble) => trouble,
             None if connecting && error.is_timeout() => Self::NoConnection,
@@ -235,12 +249,12 @@ mod tests {
             status(404),
             status(501),
         ] {
-            assert!(!answers.is_final() && answers.state(None).answers(), "{answers}");
+            assert!(!answers.is_final() && answers.state(None, None).answers(), "{answers}");
         }
         let unauthorized = Trouble::Unauthorized { status: 401, key: KeyFrom::default() };
         let silent = [Trouble::Refused, Trouble::NoConnection, Trouble::Loading, Trouble::NoHttp, Trouble::NoAnswer];
         for trouble in silent.into_iter().chain([unauthorized, Trouble::Timeout(LIMIT), Trouble::Silent(LIMIT)]) {
-            assert!(!trouble.state(None).answers() && !trouble.state(Some(0)).answers(), "{trouble}");
+            assert!(!trouble.state(None, None).answers() && !trouble.state(Some(0), None).answers(), "{trouble}");
         }
     }
 
@@ -250,7 +264,7 @@ mod tests {
     fn what_is_late_is_degraded_first_and_stalled_then() {
         let stalled = |trouble: Trouble| {
             [Some(0), Some(6_000), Some(6_001), Some(30_000), Some(30_001), None]
-                .map(|ago| trouble.state(ago).is_down())
+                .map(|ago| trouble.state(ago, None).is_down())
         };
         assert_eq!(stalled(Trouble::Silent(LIMIT)), [false, false, true, true, true, true]);
         assert_eq!(stalled(Trouble::Timeout(LIMIT)), [false, false, false, false, true, true]);

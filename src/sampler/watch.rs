@@ -2,19 +2,22 @@
 //! asked again after a restart.
 //!
 //! It must not know any engine's names (that is `engine`). Invariants: a broken engine costs only its
-//! own values; every scrape is one batch, good or bad, dated in the middle of the read.
+//! own values; every scrape is one batch, good or bad, dated in the middle of the read; nothing but the main answer is
+//! waited for longer than half a period, unless it has been answering.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-use super::engines::{Identity, Net};
+use super::engines::{Identity, Net, Timing};
 use super::fingerprint::{self, Recognised};
-use super::flaws::{Flaws, whole_lines};
-use super::scrape::{self, Trouble};
-use crate::engine::promtext::{self, Exposition};
-use crate::engine::{self, Adapter, Answers, Memory, launch};
+use super::pages::Pages;
+use super::scrape::{Asker, Trouble};
+use super::side::{self, Beside, Extra};
+use super::work::Spent;
+use crate::engine::promtext::Exposition;
+use crate::engine::{self, Adapter};
 use crate::model::{Batch, Fact, FactKey, Kind, Metric, SourceId, SourceState, Subject, Time, text};
 use crate::net::endpoint::Endpoint;
 
@@ -25,7 +28,7 @@ pub(super) async fn run(net: Arc<Net>, index: u8, endpoint: Endpoint) {
     let mut ticks = tokio::time::interval(watch.net.timing.period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
-        for _ in 0..ticks_to_wait(watch.failures, watch.net.timing.period) {
+        for _ in 0..watch.ticks_to_wait() {
             ticks.tick().await;
         }
         watch.scrape().await;
@@ -35,15 +38,14 @@ pub(super) async fn run(net: Arc<Net>, index: u8, endpoint: Endpoint) {
 /// Periods until the next try: twice as many after each failure, as long as that is soon.
 fn ticks_to_wait(failures: u32, period: Duration) -> u32 {
     const SOON: Duration = Duration::from_secs(5);
-    let most = u32::try_from(SOON.as_millis() / period.as_millis().max(1)).unwrap_or(u32::MAX);
-    1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX).min(5).min(most.max(1))
+    let most = ticks_in(SOON, period);
+    1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX).min(5).min(most)
 }
 
-/// Tries for the extras after each start of the engine.
-const EXTRA_TRIES: u8 = 3;
-
-/// From one asking for the extras to the next, ms.
-const EXTRAS_MS: u64 = 60_000;
+/// Whole periods in a time, at least one.
+fn ticks_in(time: Duration, period: Duration) -> u32 {
+    u32::try_from(time.as_millis() / period.as_millis().max(1)).unwrap_or(u32::MAX).max(1)
+}
 
 /// The life of one engine.
 struct Watch {
@@ -51,17 +53,15 @@ struct Watch {
     index: u8,
     endpoint: Endpoint,
     engine: Option<Recognised>,
-    /// Reused from scrape to scrape: the answer to the main path, and those to the paths beside it.
-    body: Vec<u8>,
-    beside: Vec<Vec<u8>>,
-    batch: Batch,
-    memory: Memory,
+    pages: Pages,
+    beside: Vec<Beside>,
+    extras: Vec<Extra>,
+    /// When the answers are looked through for more than what is read from them.
+    thorough_due: Time,
+    /// What the answers cost.
+    spent: Spent,
     /// The process whose command line is known.
     owner: Option<u32>,
-    /// What the extras said, added to every scrape.
-    extras: Batch,
-    extra_tries: u8,
-    extras_due: Time,
     /// Facts told already.
     known: Vec<Fact>,
     started: Option<f64>,
@@ -71,7 +71,6 @@ struct Watch {
     failures: u32,
     last_good: Option<Time>,
     last_full: Option<Time>,
-    flaws: Flaws,
     /// The state told last was Ok.
     told_ok: bool,
 }
@@ -79,20 +78,17 @@ struct Watch {
 impl Watch {
     fn new(net: Arc<Net>, index: u8, endpoint: Endpoint) -> Self {
         let now = net.context.clock.now();
-        let empty = || Batch::new(SourceId::Engine(index), now, net.timing.valid_ms());
         Self {
-            batch: empty(),
-            extras: empty(),
+            pages: Pages::new(Batch::new(SourceId::Engine(index), now, net.timing.valid_ms())),
             net,
             index,
             endpoint,
             engine: None,
-            body: Vec::new(),
             beside: Vec::new(),
-            memory: Memory::default(),
+            extras: Vec::new(),
+            thorough_due: now,
+            spent: Spent::default(),
             owner: None,
-            extra_tries: EXTRA_TRIES,
-            extras_due: now,
             known: Vec::new(),
             started: None,
             ranks: None,
@@ -100,7 +96,6 @@ impl Watch {
             failures: 0,
             last_good: None,
             last_full: None,
-            flaws: Flaws::default(),
             told_ok: false,
         }
     }
@@ -109,46 +104,63 @@ impl Watch {
         Subject::Engine(self.index)
     }
 
+    const fn batch(&mut self) -> &mut Batch {
+        &mut self.pages.batch
+    }
+
+    /// Periods until the next scrape: one, unless it is down or its answers cost much.
+    fn ticks_to_wait(&self) -> u32 {
+        let period = self.net.timing.period;
+        ticks_to_wait(self.failures, period).max(ticks_in(self.spent.rest(period), period))
+    }
+
     /// Tells that there is such an engine, before anything is read.
     fn introduce(&mut self) {
-        self.batch.reset(self.net.context.clock.now());
+        self.pages.batch.reset(self.net.context.clock.now());
         self.name();
-        self.batch.state = Some(SourceState::Starting);
+        self.batch().state = Some(SourceState::Starting);
         self.send();
     }
 
     fn name(&mut self) {
         let subject = self.subject();
         let place = self.endpoint.place();
-        let mut told = self.batch.facts.iter().chain(&self.known);
+        let mut told = self.pages.batch.facts.iter().chain(&self.known);
         let behind = told.find(|fact| fact.key == FactKey::Behind).map(|fact| format!(" behind {}", fact.text));
         let of = |engine: Recognised| format!("{}{} {place}", engine.adapter.spec().name, behind.unwrap_or_default());
         let name = self.engine.map_or_else(|| place.clone(), of);
-        self.batch.fact(subject, FactKey::Url, self.endpoint.shown());
-        self.batch.fact(subject, FactKey::Name, &name);
+        self.pages.batch.fact(subject, FactKey::Url, self.endpoint.shown());
+        self.pages.batch.fact(subject, FactKey::Name, &name);
     }
 
     fn send(&mut self) {
-        self.net.told(self.index).add(self.index, &mut self.batch, &self.known);
-        engine::only_news(&mut self.batch.facts, &mut self.known);
-        self.net.context.sink.send(&self.batch);
+        let batch = &mut self.pages.batch;
+        self.net.told(self.index).add(self.index, batch, &self.known);
+        engine::only_news(&mut batch.facts, &mut self.known);
+        self.net.context.sink.send(batch);
     }
 
     async fn scrape(&mut self) {
         self.follow();
         self.learn();
+        self.spent.begin();
         let clock = Arc::clone(&self.net.context.clock);
         let (at, begun) = (clock.now(), clock.micros());
         let read = self.read().await;
         let took = clock.micros().saturating_sub(begun);
-        self.batch.reset(at + took / 2000);
-        self.batch.took_us = u32::try_from(took).unwrap_or(u32::MAX);
+        let batch = self.batch();
+        batch.reset(at + took / 2000);
+        batch.took_us = u32::try_from(took).unwrap_or(u32::MAX);
+        let read = match read {
+            Ok(found) => self.translate(found).await.map(|()| found),
+            Err(trouble) => Err(trouble),
+        };
         match read {
             Ok(found) => {
-                self.translate(found);
+                self.look_at_extras().await;
                 self.succeed(found);
                 self.send();
-                self.ask_extras(found.adapter).await;
+                self.ask_extras(found.adapter);
             }
             Err(trouble) => {
                 self.fail(&trouble);
@@ -164,88 +176,114 @@ impl Watch {
         // It was down: there is a gap. It is tried at once.
         self.failures = self.failures.min(1);
         self.renew();
-        self.batch.reset(self.net.context.clock.now());
+        self.pages.batch.reset(self.net.context.clock.now());
         self.name();
         self.send();
     }
 
-    /// Reads the command line of the process that answers, once for each process: it says what the answers
-    /// leave open.
+    /// Takes in the command line of the process that answers, once for each process: it says what the answers leave
+    /// open.
     fn learn(&mut self) {
-        let Some(pid) = self.net.owner(self.index).filter(|pid| self.owner != Some(*pid)) else { return };
-        self.owner = Some(pid);
-        if let Ok(line) = std::fs::read(format!("/proc/{pid}/cmdline")) {
-            self.memory.launched(&launch::words(&line));
+        let Some(command) = self.net.told(self.index).command else { return };
+        if self.owner != Some(command.0) {
+            self.owner = Some(command.0);
+            self.pages.memory.launched(&command.1);
         }
     }
 
     /// Forgets what a restart may change.
     fn renew(&mut self) {
-        self.extra_tries = EXTRA_TRIES;
-        self.extras.reset(self.batch.at);
+        let spec = self.engine.map(|found| found.adapter.spec());
+        self.extras = spec.into_iter().flat_map(|spec| spec.extras).map(|path| Extra::new(path)).collect();
+    }
+
+    /// Works on the pages, out of the way of other engines where they are long.
+    async fn work<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Pages) -> T + Send + 'static,
+    ) -> Result<T, Trouble> {
+        let empty = Batch::new(self.pages.batch.source, self.pages.batch.at, self.pages.batch.valid_ms);
+        let mut pages = std::mem::replace(&mut self.pages, Pages::new(empty));
+        let bytes = pages.bytes();
+        let done = self.net.desk.run(bytes, &mut self.spent, move || (work(&mut pages), pages)).await;
+        let (done, pages) = done.ok_or(Trouble::Broken)?;
+        self.pages = pages;
+        Ok(done)
     }
 
     /// Reads the main answer, recognising the engine where that is due, and then those beside it.
     async fn read(&mut self) -> Result<Recognised, Trouble> {
-        let limit = self.net.timing.timeout;
-        let found = match self.engine {
-            Some(known) => {
-                scrape::get(&self.net.client, &self.endpoint, known.path, limit, &mut self.body).await?;
-                let still_it = known.adapter.detect(known.path, &promtext::decode(&self.body));
-                if still_it { Some(known) } else { None }
-            }
-            None => None,
-        };
-        let found = match found {
+        let clock = Arc::clone(&self.net.context.clock);
+        let begun = clock.micros();
+        let net = Arc::clone(&self.net);
+        let endpoint = self.endpoint.clone();
+        let asker = net.asker(&endpoint);
+        let mut known = self.engine;
+        if let Some(found) = known {
+            asker.get(found.path, &mut self.pages.body, &mut self.spent).await?;
+            known = self.work(move |pages| pages.is_of(found)).await?.then_some(found);
+        }
+        let found = match known {
             Some(found) => found,
-            None => fingerprint::recognise(&self.net.client, &self.endpoint, limit, &mut self.body).await?,
+            None => fingerprint::recognise(&asker, &mut self.pages.body, &mut self.spent).await?,
         };
-        let beside = found.adapter.spec().beside;
-        self.beside.resize_with(beside.len(), Vec::new);
-        let main = promtext::decode(&self.body);
-        for (path, body) in beside.iter().zip(&mut self.beside) {
-            body.clear();
-            let asked = *path != found.path && found.adapter.asks(path, &main, &self.memory);
-            if asked && scrape::get(&self.net.client, &self.endpoint, path, limit, body).await.is_err() {
-                body.clear();
-            }
+        let paths = found.adapter.spec().beside;
+        if !paths.iter().copied().eq(self.beside.iter().map(Beside::path)) {
+            self.beside = paths.iter().map(|path| Beside::new(path)).collect();
+        }
+        self.pages.beside.resize_with(paths.len(), Vec::new);
+        if !paths.is_empty() {
+            let pace = (net.timing.period, clock.micros().saturating_sub(begun));
+            self.read_beside(found, &endpoint, pace).await?;
         }
         Ok(found)
     }
 
-    /// Reads the answers and notes what is wrong with them.
-    fn translate(&mut self, found: Recognised) {
-        let beside = found.adapter.spec().beside.iter().zip(&self.beside).filter(|(_, body)| !body.is_empty());
-        let bodies = std::iter::once((found.path, &self.body)).chain(beside.map(|(&path, body)| (path, body)));
-        let mut cut = 0;
-        let texts: Vec<_> = bodies
-            .map(|(path, body)| {
-                let (lines, is_cut) = whole_lines(body);
-                cut += usize::from(is_cut);
-                (path, promtext::decode(lines))
-            })
-            .collect();
-        let answers: Vec<_> = texts.iter().map(|(path, text)| (*path, &**text)).collect();
-        self.flaws.cut = cut;
-        self.flaws.lines =
-            found.adapter.translate(Answers::new(&answers), self.index, &mut self.memory, &mut self.batch);
-        let read = || answers.iter().map(|(_, text)| Exposition::new(text));
-        if !self.told_ok || self.batch.at >= self.extras_due {
-            self.flaws.look_for_doubled(read());
-            let main = answers.first().map_or("", |(_, text)| text);
-            self.flaws.also = engine::also(found.path, main, found.adapter);
+    /// Reads the answers beside the main one. `pace`: the period, and how long the main one took, µs.
+    async fn read_beside(
+        &mut self,
+        found: Recognised,
+        endpoint: &Endpoint,
+        pace: (Duration, u64),
+    ) -> Result<(), Trouble> {
+        let asks = self.work(move |pages| pages.asks(found)).await?;
+        let bodies = self.pages.beside.iter_mut();
+        for ((beside, body), asked) in self.beside.iter_mut().zip(bodies).zip(asks) {
+            let mut fresh = std::mem::take(body);
+            if !asked {
+                fresh.clear();
+                *body = fresh;
+                continue;
+            }
+            let (net, endpoint, path) = (Arc::clone(&self.net), endpoint.clone(), beside.path());
+            let mut cost = self.spent.beside();
+            let request = async move {
+                let read = net.asker(&endpoint).get(path, &mut fresh, &mut cost).await;
+                (read.map(|()| fresh), cost)
+            };
+            let clock = &self.net.context.clock;
+            *body = beside.ask(clock, pace, &mut self.spent, request).await.unwrap_or_default();
         }
-        self.flaws.look_for_no_numbers(read(), &self.batch);
-        self.flaws.look_for_too_large(&mut self.batch);
+        Ok(())
+    }
+
+    /// Reads the answers and notes what is wrong with them.
+    async fn translate(&mut self, found: Recognised) -> Result<(), Trouble> {
+        let (index, thorough) = (self.index, !self.told_ok || self.pages.batch.at >= self.thorough_due);
+        if thorough {
+            self.thorough_due = self.pages.batch.at + side::EVERY_MS;
+        }
+        self.work(move |pages| pages.translate(found, index, thorough)).await
     }
 
     fn succeed(&mut self, found: Recognised) {
         let adapter = found.adapter;
-        let identity = Identity::of(adapter, &self.batch);
+        let identity = Identity::of(adapter, &self.pages.batch);
         let known = self.engine.is_some_and(|known| known.adapter.spec().id == adapter.spec().id);
         self.engine = Some(found);
         if !known {
-            self.batch.fact(self.subject(), FactKey::Kind, adapter.spec().id);
+            let subject = self.subject();
+            self.batch().fact(subject, FactKey::Kind, adapter.spec().id);
             self.name();
             self.renew();
         } else if self.failures > 0 || identity.start != self.started {
@@ -254,33 +292,48 @@ impl Watch {
         self.mark_break(identity.start);
         self.thin_out();
         self.failures = 0;
-        self.last_good = Some(self.batch.at);
+        self.last_good = Some(self.pages.batch.at);
         // The scrape knows better what both of them say.
-        let said = |batch: &Batch, metric| batch.samples.iter().any(|s| s.metric == metric);
-        let news: Vec<_> = self.extras.samples.iter().filter(|s| !said(&self.batch, s.metric)).copied().collect();
-        self.batch.samples.extend(news);
-        self.batch.facts.extend_from_slice(&self.extras.facts);
-        self.flaws.look_for_impossible(&mut self.batch);
-        let words = self.flaws.words(found.path);
-        let ok = words.is_none();
-        if let Some(words) = words {
-            self.batch.state = Some(SourceState::Degraded(words.into()));
+        self.extras.iter().for_each(|extra| extra.add(&mut self.pages.batch));
+        self.pages.flaws.look_for_impossible(&mut self.pages.batch);
+        let words = self.words(found.path);
+        let ok = words.is_empty();
+        if !ok {
+            self.batch().state = Some(SourceState::Degraded(words.join("; ").into()));
         } else if !self.told_ok {
-            self.batch.state = Some(SourceState::Ok);
+            self.batch().state = Some(SourceState::Ok);
         }
         self.told_ok = ok;
+        self.keep_as_long_as_it_rests();
         self.net.note(self.index, &self.endpoint, false, Some(identity));
+    }
+
+    /// What is not as it should be, though the metrics were read.
+    fn words(&self, path: &str) -> Vec<String> {
+        let (at, limit) = (self.pages.batch.at, self.net.timing.timeout);
+        let flaws = self.pages.flaws.words(path);
+        let beside = self.beside.iter().filter_map(|beside| beside.words(at, limit));
+        let extras = self.extras.iter().filter_map(|extra| extra.words(at, limit));
+        let cost = self.spent.words(self.net.timing.period);
+        flaws.into_iter().chain(beside).chain(extras).chain(cost).collect()
+    }
+
+    /// What is asked more seldom counts for longer.
+    fn keep_as_long_as_it_rests(&mut self) {
+        let timing = &self.net.timing;
+        self.pages.batch.valid_ms = Timing { period: self.spent.rest(timing.period), ..*timing }.valid_ms();
     }
 
     /// Totals do not continue when the process is another one, or when other replicas are added up: one that
     /// joined brings the counts of its whole life with it.
     fn mark_break(&mut self, start: Option<f64>) {
-        let ranks = self.batch.facts.iter().find(|fact| fact.key == FactKey::Ranks).map(|fact| Arc::clone(&fact.text));
-        let counters = self.batch.samples.iter().filter(|sample| sample.metric.kind() == Kind::Counter);
+        let batch = &mut self.pages.batch;
+        let ranks = batch.facts.iter().find(|fact| fact.key == FactKey::Ranks).map(|fact| Arc::clone(&fact.text));
+        let counters = batch.samples.iter().filter(|sample| sample.metric.kind() == Kind::Counter);
         let totals: Vec<_> = counters.filter_map(|sample| Some((sample.metric, sample.reading.value()?))).collect();
         let fell = |&(metric, total): &(Metric, f64)| self.totals.iter().any(|&(m, last)| m == metric && total < last);
         let other = |known: bool, same: bool| known && !same;
-        self.batch.breaks = other(self.started.is_some(), start == self.started)
+        batch.breaks = other(self.started.is_some(), start == self.started)
             || other(self.ranks.is_some(), ranks == self.ranks)
             // While it was down the store forgot the totals; not every engine tells when it started.
             || (self.failures > 0 && totals.iter().any(fell));
@@ -290,55 +343,62 @@ impl Watch {
     /// Histograms are kept once a second at most: between two full scrapes only levels and counters are read.
     fn thin_out(&mut self) {
         const FULL_MS: u64 = 950;
-        let soon = self.last_full.is_some_and(|last| self.batch.at.since(last) < FULL_MS);
-        if soon && !self.batch.breaks && self.failures == 0 {
-            self.batch.histograms.clear();
-            self.batch.partial = true;
+        let batch = &mut self.pages.batch;
+        let soon = self.last_full.is_some_and(|last| batch.at.since(last) < FULL_MS);
+        if soon && !batch.breaks && self.failures == 0 {
+            batch.histograms.clear();
+            batch.partial = true;
         } else {
-            self.last_full = Some(self.batch.at);
+            self.last_full = Some(batch.at);
         }
     }
 
     fn fail(&mut self, trouble: &Trouble) {
-        let state = trouble.state(self.last_good.map(|good| self.batch.at.since(good)));
+        let at = self.pages.batch.at;
+        let cost = self.spent.words(self.net.timing.period);
+        let state = trouble.state(self.last_good.map(|good| at.since(good)), cost.as_deref());
         // Late answers are asked for at the usual pace: each one already takes longer than a period.
         self.failures = if state.is_down() { self.failures.saturating_add(1) } else { self.failures };
         self.told_ok = false;
-        self.batch.state = Some(state);
+        self.batch().state = Some(state);
         self.net.note(self.index, &self.endpoint, self.failures > 0, None);
     }
 
-    /// Asks for what the metrics do not say: after a start, a few more times when that fails, and then now
-    /// and again.
-    async fn ask_extras(&mut self, adapter: &dyn Adapter) {
-        let due = self.batch.at >= self.extras_due;
-        if self.extra_tries == 0 && !due {
-            return;
+    async fn look_at_extras(&mut self) {
+        let now = self.net.context.clock.now();
+        for extra in &mut self.extras {
+            extra.look(now, &mut self.spent).await;
         }
-        self.extra_tries = self.extra_tries.saturating_sub(1);
-        self.extras_due = self.batch.at + EXTRAS_MS;
-        let mut news = Batch::new(self.extras.source, self.batch.at, self.extras.valid_ms);
-        let (mut all, mut answered) = (true, Vec::new());
-        for path in adapter.spec().extras {
-            if adapter.stands_in(path).is_some_and(|better| answered.contains(&better)) {
+    }
+
+    /// Asks for what the metrics do not say: after a start, a few more times when that fails, and then now
+    /// and again. Waits for none of it.
+    fn ask_extras(&mut self, adapter: &'static dyn Adapter) {
+        let now = self.net.context.clock.now();
+        for place in 0..self.extras.len() {
+            let path = self.extras[place].path();
+            let better = adapter.stands_in(path).and_then(|better| self.extras.iter().find(|e| e.path() == better));
+            if better.is_some_and(|better| better.is_open() || better.answers()) || !self.extras[place].is_due(now) {
                 continue;
             }
-            let limit = self.net.timing.timeout;
-            let read = scrape::get(&self.net.client, &self.endpoint, path, limit, &mut self.body).await;
-            match read {
-                Ok(()) => {
-                    answered.push(*path);
-                    adapter.extra(path, &self.body, self.index, &mut news);
+            let (net, endpoint, index) = (Arc::clone(&self.net), self.endpoint.clone(), self.index);
+            let mut cost = self.spent.beside();
+            let request = async move {
+                let mut body = Vec::new();
+                let asker = Asker { most: side::MAX_SIDE_BODY, ..net.asker(&endpoint) };
+                if let Err(trouble) = asker.get(path, &mut body, &mut cost).await {
+                    return (Err(trouble), cost);
                 }
-                // A path that the engine lacks has nothing to say.
-                Err(trouble) => all &= !trouble.is_final(),
-            }
-        }
-        if all || (self.extras.samples.is_empty() && self.extras.facts.is_empty()) {
-            self.extras = news;
-        }
-        if all {
-            self.extra_tries = 0;
+                let bytes = body.len();
+                let work = move || {
+                    let mut said = side::nothing_said(index);
+                    adapter.extra(path, &body, index, &mut said);
+                    said
+                };
+                let said = net.desk.run(bytes, &mut cost, work).await;
+                (said.ok_or(Trouble::Broken), cost)
+            };
+            self.extras[place].ask(&self.net.context.clock, request);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use warptop::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, SystemClock};
+use warptop::model::{Clock, FactKey, Metric, Reading, SourceId, SourceState, Subject, SystemClock};
 use warptop::sampler::engines::{self, Timing};
 use warptop::sampler::{Context, Options, Sink, Stop};
 use warptop::store::{Data, Retention, Store};
@@ -150,10 +150,14 @@ pub(crate) const HASTY: Timing = Timing { timeout: Duration::from_millis(150), .
 
 impl Session {
     pub(crate) fn with(options: &Options, timing: Timing) -> Self {
+        Self::with_clock(options, timing, Arc::new(SystemClock::start()))
+    }
+
+    pub(crate) fn with_clock(options: &Options, timing: Timing, clock: Arc<dyn Clock>) -> Self {
         let (store, stop) = (Arc::new(Store::new(Retention::HOUR)), Stop::default());
         let context = Context {
             sink: Sink::new(Arc::clone(&store), None),
-            clock: Arc::new(SystemClock::start()),
+            clock,
             stop: stop.clone(),
             interval: Duration::from_millis(250),
         };

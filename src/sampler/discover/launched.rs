@@ -26,6 +26,8 @@ pub(in crate::sampler) struct Told {
     /// Ids of its processes; empty when they are no longer known, `None` when they never were.
     pub(in crate::sampler) pids: Option<Arc<str>>,
     pub(in crate::sampler) launched: Option<Arc<Launched>>,
+    /// Id and command line of the process that answers.
+    pub(in crate::sampler) command: Option<Arc<(u32, Vec<String>)>>,
 }
 
 /// The options with which the engine was started in which `process` answers: its own, or those of the
@@ -59,7 +61,7 @@ impl Launched {
 impl Told {
     /// The process is gone, and with it what it told.
     pub(in crate::sampler) fn forget(&mut self) {
-        *self = Self { pids: self.pids.is_some().then(Arc::default), launched: None };
+        *self = Self { pids: self.pids.is_some().then(Arc::default), ..Self::default() };
     }
 
     /// Adds it to a batch of engine number `index`, to which `known` facts were told before.
@@ -127,7 +129,7 @@ mod tests {
     fn told(line: &str) -> Told {
         let words: Vec<_> = line.split(' ').collect();
         let launched = Launched { options: options::read(Family::Vllm, &words), kv: None };
-        Told { pids: None, launched: Some(Arc::new(launched)) }
+        Told { launched: Some(Arc::new(launched)), ..Told::default() }
     }
 
     fn batch(cap: Option<Reading>) -> Batch {
@@ -178,7 +180,8 @@ mod tests {
 
     #[test]
     fn the_cache_of_a_token_comes_with_its_calculation_or_the_reason() {
-        let with = |kv| Told { launched: Some(Arc::new(Launched { kv: Some(kv), ..Launched::default() })), pids: None };
+        let with =
+            |kv| Told { launched: Some(Arc::new(Launched { kv: Some(kv), ..Launched::default() })), ..Told::default() };
         let mut good = batch(None);
         with(Ok(KvBytes { per_token: 131_072.0, copies: 2.0, how: "config.json: …".into() })).add(0, &mut good, &[]);
         let of = |metric| good.samples.iter().find(|s| s.metric == metric).and_then(|s| s.reading.value());

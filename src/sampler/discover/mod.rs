@@ -26,11 +26,13 @@ use scan::{Pid, Processes, Scanner};
 
 use super::engines::{Identity, Net, Placed};
 use super::fingerprint;
+use super::pages::Pages;
 use super::process::{holds_device, in_first_pid_namespace};
-use super::scrape;
+use super::scrape::{self, Asker};
+use super::work::Spent;
 use crate::engine::launch::{Family, Role};
 use crate::engine::options::Options;
-use crate::engine::{Answers, Memory, promtext};
+use crate::model::limits::FOUND_ENGINES;
 use crate::model::{Batch, SourceId, SourceState, text};
 use crate::net::endpoint::Endpoint;
 
@@ -128,9 +130,11 @@ impl Eyes {
                 self.owners.found(engine, *process, &self.processes);
             }
             let owner = self.owners.of(engine, self.scanner.round, &self.processes, &mut self.namespaces);
+            let words = |process: Process| (process.pid.unsigned_abs(), self.scanner.words(process.pid));
             let pids = owner.map(|process| owner::pids_text(process, &self.processes, on_gpu, counts));
             owned.push(Owned {
                 index: engine.index,
+                command: pids.as_ref().filter(|text| !text.is_empty()).and(owner).map(words),
                 pids: pids.filter(|text| !text.is_empty()),
                 started: owner.map(|process| (process, launched::options_of(process, &self.processes))),
                 launched: engine.launched,
@@ -145,6 +149,8 @@ impl Eyes {
 struct Owned {
     index: u8,
     pids: Option<String>,
+    /// Id and command line of the process that answers.
+    command: Option<(u32, Vec<String>)>,
     /// The process that answers, and how it was started.
     started: Option<(Process, Options)>,
     /// That was told already.
@@ -251,8 +257,11 @@ impl Search {
         let found: Vec<_> = self.looks.iter().filter_map(|(process, look)| Some((look.engine?, *process))).collect();
         let on_gpu = self.net.context.sink.store().read().gpu_processes().iter().map(|process| process.pid).collect();
         let (owned, took) = self.read(move |eyes| eyes.owned(&listed, &found, &on_gpu)).await;
-        for Owned { index, pids, started, launched } in owned {
+        for Owned { index, pids, command, started, launched } in owned {
             self.net.tell_pids(index, pids);
+            if let Some((pid, words)) = command {
+                self.net.tell_command(index, pid, words);
+            }
             if let Some((process, options)) = started
                 && (self.started.insert(index, process) != Some(process) || !launched)
             {
@@ -263,8 +272,15 @@ impl Search {
     }
 
     fn state(&self) -> SourceState {
-        if self.looks.values().any(|look| look.full) {
-            let words = "there are more engines on this host than are shown: name those to watch with --engine URL";
+        if let Some(words) = self.net.left_out() {
+            return words.clone();
+        }
+        let full = self.looks.values().filter(|look| look.full).count();
+        if full > 0 {
+            let words = format!(
+                "{full} more engines run on this host than the {FOUND_ENGINES} that the search adds: name those to \
+                 watch with --engine URL"
+            );
             return SourceState::Degraded(words.into());
         }
         let troubles = || self.looks.values().filter_map(|look| look.trouble.as_ref());
@@ -354,13 +370,17 @@ impl Search {
     }
 
     async fn fingerprint(&mut self, endpoint: &Endpoint) -> Result<Identity, scrape::Trouble> {
-        let limit = self.net.timing.timeout / 2;
-        let found = fingerprint::recognise(&self.net.client, endpoint, limit, &mut self.body).await?;
-        let text = promtext::decode(&self.body);
-        let mut batch = Batch::new(SourceId::Discovery, self.net.context.clock.now(), 0);
-        let answers = [(found.path, &*text)];
-        let _ = found.adapter.translate(Answers::new(&answers), 0, &mut Memory::default(), &mut batch);
-        Ok(Identity::of(found.adapter, &batch))
+        let mut spent = Spent::default();
+        let asker = Asker { limit: self.net.timing.timeout / 2, ..self.net.asker(endpoint) };
+        let found = fingerprint::recognise(&asker, &mut self.body, &mut spent).await?;
+        let mut pages = Pages::new(Batch::new(SourceId::Discovery, self.net.context.clock.now(), 0));
+        pages.body = std::mem::take(&mut self.body);
+        let bytes = pages.bytes();
+        let work = move || {
+            pages.translate(found, 0, false);
+            Identity::of(found.adapter, &pages.batch)
+        };
+        self.net.desk.run(bytes, &mut spent, work).await.ok_or(scrape::Trouble::Broken)
     }
 }
 

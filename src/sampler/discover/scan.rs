@@ -198,6 +198,12 @@ impl Scanner {
         Some(Seen { parent, start, launch, words: if keep { words } else { Vec::new() }, first })
     }
 
+    /// The command line of any process.
+    pub(super) fn words(&self, pid: Pid) -> Vec<String> {
+        let known = self.known.get(pid).map(|seen| &seen.words).filter(|words| !words.is_empty());
+        known.cloned().unwrap_or_else(|| launch::words(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()))
+    }
+
     fn is_settled(&self, pid: Pid, first: u32) -> bool {
         self.round.wrapping_sub(first) >= Self::SETTLED
             && !pid.unsigned_abs().wrapping_add(self.round).is_multiple_of(Self::AGAIN)

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use super::*;
+use crate::model::SystemClock;
 use crate::net::access::{Access, AuthFile, Token};
 
 const SECRET: &str = "hunter2-hunter2";
@@ -33,7 +34,9 @@ fn head(url: &str, access: &Access, named: bool, answer: String) -> (Vec<String>
     let client = builder(patience, &Authorities::default(), false).unwrap();
     let client = client.resolve(endpoint.host(), at).build().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let read = runtime.block_on(get(&client, &endpoint, "/metrics", patience, &mut Vec::new()));
+    let desk = Desk::new(Arc::new(SystemClock::start()));
+    let asker = Asker { client: &client, desk: &desk, endpoint: &endpoint, limit: patience, most: MAX_BODY };
+    let read = runtime.block_on(asker.get("/metrics", &mut Vec::new(), &mut Spent::default()));
     (server.join().unwrap(), read)
 }
 

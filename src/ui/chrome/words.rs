@@ -5,16 +5,16 @@ use std::fmt::{self, Display};
 use crate::model::{Address, Metric, Reading, SourceState, Why};
 use crate::ui::units::Number;
 
-/// The port of a URL as ":8000", or its end when there is none.
+/// Port and path of a URL as ":8000/llm", with its host where that is not the usual one.
 pub(in crate::ui) struct Port<'a>(pub(in crate::ui) &'a str);
 
 impl<'a> Port<'a> {
     pub(in crate::ui) fn text(&self) -> &'a str {
-        let host = self.0.split("://").last().unwrap_or_default();
-        let host = host.split('/').next().unwrap_or_default();
+        let place = self.0.split_once("://").map_or(self.0, |(_, place)| place).trim_end_matches('/');
+        let host = place.split('/').next().unwrap_or_default();
         // Of the usual address the port says all.
         let usual = Address::parse(self.0).is_some_and(|address| address.is_usual());
-        host.rfind(':').filter(|_| usual).map_or(host, |colon| &host[colon..])
+        host.rfind(':').filter(|_| usual).map_or(place, |colon| &place[colon..])
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn words() {
         assert_eq!(Port("http://127.0.0.1:8000").to_string(), ":8000");
-        assert_eq!(Port("http://localhost:9000/v1").to_string(), ":9000");
+        assert_eq!(Port("http://localhost:9000/v1").to_string(), ":9000/v1");
         assert_eq!(Port("https://gpu7.example:8000").to_string(), "gpu7.example:8000");
         assert_eq!(Port("http://127.0.0.10:8000").to_string(), "127.0.0.10:8000");
         assert_eq!(Port("http://localhost.example:8000").to_string(), "localhost.example:8000");
