@@ -29,7 +29,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::app::Exit;
 use crate::diagnosis::Slo;
-use crate::model::{Clock, SystemClock};
+use crate::model::{Clock, SystemClock, clock};
 use crate::net::access::{Access, AuthFile, TOKEN_VARIABLE, Token};
 use crate::net::tls::Authorities;
 use crate::probe::link;
@@ -155,10 +155,10 @@ struct SnapshotArgs {
     replay: Option<PathBuf>,
     /// Moment to look at, in seconds from the recording's start; its end when left out
     #[arg(long, value_name = "SECONDS", requires = "replay", value_parser = parse_seconds)]
-    at: Option<f64>,
+    at: Option<Duration>,
     /// Seconds that means, rates and quantiles are taken over [default: 10; this machine: 1.5, or 1.5 times --engine-interval]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
-    window: Option<f64>,
+    window: Option<Duration>,
     #[command(flatten)]
     sources: Sources,
     #[command(flatten)]
@@ -301,7 +301,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         _ => return Err("give a number with ms, s, min or h".to_owned()),
     };
     let seconds = number.parse::<f64>().map_err(|_| "the number before the unit is missing or wrong".to_owned())?;
-    Duration::try_from_secs_f64(seconds * factor).map_err(|_| "too long".to_owned())
+    clock::duration(seconds * factor).ok_or_else(|| "give a time from 0 to 100 years".to_owned())
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
@@ -317,10 +317,11 @@ fn parse_between(text: &str, (least, most): (Duration, Duration), allowed: &str)
     if (least..=most).contains(&time) { Ok(time) } else { Err(allowed.to_owned()) }
 }
 
-fn parse_seconds(text: &str) -> Result<f64, String> {
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    const MOST: Duration = Duration::from_hours(366 * 24);
     let seconds = text.parse::<f64>().map_err(|_| "give a number of seconds, e.g. 52 or 1.5".to_owned())?;
-    let most = 366.0 * 86_400.0;
-    if (0.0..=most).contains(&seconds) { Ok(seconds) } else { Err("give 0 or more seconds, a year at most".to_owned()) }
+    let seconds = clock::duration(seconds).filter(|seconds| *seconds <= MOST);
+    seconds.ok_or_else(|| "give 0 or more seconds, a year at most".to_owned())
 }
 
 /// Why a command did not work: for standard error, with its exit code.
@@ -522,10 +523,9 @@ fn no_reading(error: SnapshotError) -> Failure {
 }
 
 fn snapshot(sources: &Sources, args: &SnapshotArgs, slo: &Slo) -> Result<u8, Failure> {
-    let window = args.window.map(Duration::from_secs_f64);
+    let window = args.window;
     let reading = if let Some(file) = &args.replay {
-        let at = args.at.map(Duration::from_secs_f64);
-        let (reading, problems) = runtime::snapshot_of(&recorded(file), at, window, slo).map_err(no_reading)?;
+        let (reading, problems) = runtime::snapshot_of(&recorded(file), args.at, window, slo).map_err(no_reading)?;
         for problem in problems {
             complain!("{problem}");
         }
@@ -534,7 +534,7 @@ fn snapshot(sources: &Sources, args: &SnapshotArgs, slo: &Slo) -> Result<u8, Fai
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
         // A rate takes two scrapes.
         let slow = sources.engine_interval.filter(|&period| period > Timing::DEFAULT.period);
-        let window = window.or(slow.map(|period| period.mul_f64(1.5)));
+        let window = window.or(slow.map(|period| period * 3 / 2));
         runtime::snapshot_now(
             &clock,
             &sources.options()?,

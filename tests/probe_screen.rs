@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -28,8 +28,7 @@ struct Rig {
     program: Program<TestBackend>,
     store: Arc<Store>,
     clock: Arc<SystemClock>,
-    files: Files,
-    _home: TempDir,
+    home: TempDir,
 }
 
 fn fake() -> usize {
@@ -39,13 +38,12 @@ fn fake() -> usize {
 impl Rig {
     /// A screen on a host of whose memory so much is in use, and a request for the fake probe.
     fn new(mode: &str, seconds: f64, used: f64) -> Self {
-        Self::at(tempfile::tempdir().unwrap(), Path::new(""), mode, seconds, used)
+        Self::at(tempfile::tempdir().unwrap(), mode, seconds, used)
     }
 
-    /// The same with the reports of this folder, or one below it.
-    fn at(home: TempDir, below: &Path, mode: &str, seconds: f64, used: f64) -> Self {
+    /// The same with the reports of this folder.
+    fn at(home: TempDir, mode: &str, seconds: f64, used: f64) -> Self {
         let clock = Arc::new(SystemClock::start());
-        let files = Files::at(&home.path().join(below));
         let store = Arc::new(Store::new(Retention::HOUR));
         let mut host = Batch::new(SourceId::Host, clock.now(), Batch::FOREVER);
         host.push(Subject::Host, Metric::HostMemTotal, 64e9);
@@ -55,7 +53,7 @@ impl Rig {
         let probes = Probes::start(Setup {
             sink: Sink::new(Arc::clone(&store), None),
             clock: Arc::clone(&clock) as _,
-            files: Ok(files.clone()),
+            files: Ok(Files::at(home.path())),
             program: PathBuf::from(env!("CARGO_BIN_EXE_warptop")),
             reach: Reach::default(),
         });
@@ -68,7 +66,7 @@ impl Rig {
         let terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
         let mut program = Program::new(terminal, inputs, Session::on(Arc::clone(&store), Origin::Live), Theme::FULL);
         program.run_probes(probes);
-        Self { program, store, clock, files, _home: home }
+        Self { program, store, clock, home }
     }
 
     fn press(&mut self, key: char) -> Option<Exit> {
@@ -103,7 +101,7 @@ impl Rig {
     }
 
     fn reports(&self) -> Vec<Report> {
-        self.files.list().0
+        Files::at(self.home.path()).list().0
     }
 
     /// The one report, once it is written: the screen does not wait for the disk.
@@ -192,7 +190,7 @@ fn a_report_that_is_kept_is_read_without_running_anything() {
         ..report.clone()
     };
     Files::at(home.path()).keep(&elsewhere).unwrap();
-    let mut rig = Rig::at(home, Path::new(""), "good", 0.1, 8e9);
+    let mut rig = Rig::at(home, "good", 0.1, 8e9);
     rig.open();
     rig.press('n');
     rig.until(&["host memory", "101 GB/s"]);
@@ -240,13 +238,15 @@ fn what_runs_is_seen_and_stopped_from_anywhere() {
 
 #[test]
 fn a_run_of_another_process_is_seen_and_so_is_its_result() {
-    let state = tempfile::tempdir().unwrap();
+    let (home, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // The same place for both.
+    std::fs::create_dir(state.path().join("warptop")).unwrap();
+    std::os::unix::fs::symlink(home.path(), state.path().join("warptop/probes")).unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_warptop"));
     command.args(["probe", "fake", "--yes", "--no-discover", "--seconds", "4"]).env("XDG_STATE_HOME", state.path());
     let quiet = std::process::Stdio::null;
     let mut other = command.stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().unwrap();
-    // The same place for both.
-    let mut rig = Rig::at(state, Path::new("warptop/probes"), "good", 0.1, 8e9);
+    let mut rig = Rig::at(home, "good", 0.1, 8e9);
     rig.press('n');
     rig.press('p');
     rig.press('z');

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use support::oai::{Engine, Manners};
+use support::oai::{Engine, Lie, Manners};
 use support::{BODY, until};
 use tempfile::TempDir;
 use warptop::load::level::State;
@@ -89,7 +89,7 @@ fn idle() -> Engine {
 
 /// An engine whose answers take 0.2 s.
 fn slow(key: Option<&'static str>) -> Engine {
-    Engine::start(Manners { metrics: Some(IDLE), pause: Duration::from_millis(50), key })
+    Engine::start(Manners { metrics: Some(IDLE), pause: Duration::from_millis(50), key, lie: None })
 }
 
 /// The parent of a process, unless it has ended.
@@ -326,4 +326,24 @@ fn the_key_reaches_the_engine_and_nothing_else() {
     let heads = engine.heads.lock().unwrap();
     let posts: Vec<_> = heads.iter().filter(|head| head.starts_with("POST")).collect();
     assert!(!posts.is_empty() && posts.iter().all(|head| head.contains(SECRET)), "{posts:?}");
+}
+
+/// Fault: probe: the server reports a usage of 0, and the budget of tokens is never used up
+/// Seen: `the budget of 4000 tokens was used up` in the report
+/// Works: what was measured until then is kept
+/// Recovers: with the next sweep
+#[test]
+fn a_server_that_says_that_it_used_nothing_is_held_to_the_budget() {
+    let (home, lie) = (Home::new(), Some((1, Lie::Usage("0", "0"))));
+    let pause = Duration::from_millis(2);
+    let engine = Engine::start(Manners { metrics: Some(IDLE), lie, pause, ..Manners::default() });
+    let levels = ["--levels", "1,2,4", "--prompt", "64", "--output", "16", "--samples", "5", "--tokens", "4000"];
+    let times = ["--seconds", "20", "--most-seconds", "20", "--warmup", "0"];
+    let said = home.on(&engine, &[&levels[..], &times].concat());
+    let report = said.report();
+    assert_eq!(said.code, 0, "{} {:?}", said.stderr, report.why);
+    let words = "the budget of 4000 tokens was used up";
+    assert!(report.notes.iter().any(|note| note.contains(words)), "{:?}", report.notes);
+    assert!(report.environment.facts["ended early"].starts_with(words), "{:?}", report.environment.facts);
+    assert!((3_000..=4_000).contains(&engine.tokens()), "{}", engine.tokens());
 }

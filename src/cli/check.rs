@@ -29,7 +29,7 @@ pub(super) struct CheckArgs {
     pub(super) replay: Option<PathBuf>,
     /// Moment up to which it is judged, in seconds from the recording's start; its end when left out
     #[arg(long, value_name = "SECONDS", requires = "replay", value_parser = parse_seconds)]
-    at: Option<f64>,
+    at: Option<Duration>,
     #[command(flatten)]
     pub(super) sources: Sources,
     #[command(flatten)]
@@ -43,8 +43,7 @@ fn parse_length(text: &str) -> Result<Duration, String> {
 /// Judges, prints the verdict, and gives its exit code.
 pub(super) fn run(sources: &Sources, args: &CheckArgs, slo: &Slo) -> Result<u8, Failure> {
     let verdict = if let Some(file) = &args.replay {
-        let at = args.at.map(Duration::from_secs_f64);
-        let (verdict, problems) = check_of(&recorded(file), at, args.length, slo).map_err(no_reading)?;
+        let (verdict, problems) = check_of(&recorded(file), args.at, args.length, slo).map_err(no_reading)?;
         for problem in problems {
             complain!("{problem}");
         }

@@ -142,7 +142,8 @@ pub struct Column {
 impl Column {
     /// Its start (not included) and its end (included).
     pub const fn window(&self) -> Window {
-        Window { start: Time(self.slot * COLUMN_MS), end: Time((self.slot + 1) * COLUMN_MS) }
+        let start = self.slot.saturating_mul(COLUMN_MS);
+        Window { start: Time(start), end: Time(start.saturating_add(COLUMN_MS)) }
     }
 
     /// Whether a value may be carried across it: nothing in it broke the load off.

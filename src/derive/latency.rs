@@ -1,12 +1,11 @@
 //! The latency heat map's numbers: columns of time, log rows of latency, and quantiles for each column.
 //!
-//! Columns are slots of absolute time that are never shorter than the scrape interval, so that the picture scrolls by
-//! whole cells instead of shimmering, and a slot never alternates between one scrape and two for want of room. Buckets
-//! are uneven, so a pixel gets the share of its bucket's count that its part of the log axis has (density = count ÷
-//! log-width): a wide bucket does not look hot. It must not know colours or characters. Invariant: what was not scraped
-//! is never shown as no traffic.
+//! Columns are slots of absolute time that are never shorter than the scrape interval, so that the
+//! picture scrolls by whole cells instead of shimmering, and a slot never alternates between one scrape
+//! and two for want of room. Buckets are uneven, so a pixel gets the share of its bucket's count that
+//! its part of the log axis has (density = count ÷ log-width): a wide bucket does not look hot. It must
+//! not know colours or characters. Invariant: what was not scraped is never shown as no traffic.
 
-mod memo;
 pub mod summary;
 
 use std::sync::Arc;
@@ -14,8 +13,8 @@ use std::sync::Arc;
 use crate::model::{Metric, Subject, Time};
 use crate::store::{Data, HistogramSeries, HistogramWindow, Interval, Window};
 
+pub use super::axis::LogAxis;
 use super::quantile::{Quantile, enough, highest_allowed, quantile};
-use memo::QuantileMemo;
 
 /// What is known about a slot of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +67,6 @@ pub struct Grid {
     high_q: Option<f64>,
     visible: HistogramWindow,
     scratch: HistogramWindow,
-    memo: QuantileMemo,
 }
 
 /// A quantile with its name's number.
@@ -123,7 +121,7 @@ impl Grid {
         let slots = self.first_cell / self.cells_per_column..=end_cell.saturating_sub(1) / self.cells_per_column;
         self.columns.extend(slots.map(|slot| Column {
             from: Time(slot * slot_ms),
-            to: Time((slot + 1) * slot_ms),
+            to: Time(slot * slot_ms) + slot_ms,
             state: State::NotScraped,
             n: 0,
             covered_ms: 0,
@@ -183,19 +181,15 @@ impl Grid {
         let busy = self.columns.iter().filter(|c| c.n > 0).count();
         let most = |q: f64| self.columns.iter().filter(|c| enough(q, c.n)).count() * 2 >= busy.max(1);
         self.high_q = [0.99, 0.95].into_iter().find(|&q| most(q));
+        let buckets = self.buckets();
         self.scratch.edges = Arc::clone(&self.edges);
-        self.memo.keep_for(&self.edges, self.high_q);
-        let columns = self.columns.iter_mut().zip(self.counts.chunks(self.edges.len() + 1)).zip(&self.sums);
-        for ((column, counts), &sum) in columns.filter(|((column, _), _)| column.n > 0) {
-            let known = self.memo.find(column, counts, sum);
-            [column.p50, column.high] = known.unwrap_or_else(|| {
-                counts.clone_into(&mut self.scratch.counts);
-                (self.scratch.n, self.scratch.sum) = (column.n, sum);
-                let at = |q| quantile(&self.scratch, q).filter(|q| q.enough);
-                [at(0.5), self.high_q.and_then(at)]
-            });
+        for (i, column) in self.columns.iter_mut().enumerate().filter(|(_, c)| c.n > 0) {
+            self.scratch.counts.clear();
+            self.scratch.counts.extend_from_slice(&self.counts[i * buckets..(i + 1) * buckets]);
+            (self.scratch.n, self.scratch.sum) = (column.n, self.sums[i]);
+            column.p50 = quantile(&self.scratch, 0.5).filter(|q| q.enough);
+            column.high = self.high_q.and_then(|q| quantile(&self.scratch, q)).filter(|q| q.enough);
         }
-        self.memo.remember(&self.columns, &self.counts, &self.sums);
     }
 
     fn buckets(&self) -> usize {
@@ -210,7 +204,7 @@ impl Grid {
 
     /// Length of a column's slot, ms.
     pub const fn column_ms(&self) -> u64 {
-        self.cell_ms * self.cells_per_column
+        self.cell_ms.saturating_mul(self.cells_per_column)
     }
 
     /// Finite upper edges of the buckets; empty when the histogram was never scraped.
@@ -298,7 +292,15 @@ const SLIVER: f64 = 0.02;
 const THIN: f64 = 0.1;
 
 /// Adds `count`, spread evenly over `from..to` in pixels, to each pixel by its share.
+/// What lies beyond an end of the axis is drawn at that end.
 pub(super) fn spread(from: f64, to: f64, count: f64, pixels: &mut [f32]) {
+    if from >= pixels.len() as f64 || to <= 0.0 {
+        let end = if to <= 0.0 { pixels.first_mut() } else { pixels.last_mut() };
+        if let Some(pixel) = end {
+            *pixel += count as f32;
+        }
+        return;
+    }
     let density = count / (to - from).max(1e-9);
     let least = SLIVER.min((to - from) * THIN);
     let first = from.max(0.0).floor() as usize;
@@ -336,65 +338,6 @@ pub fn bucket_span(edges: &[f64], bucket: usize) -> (f64, f64) {
     }
 }
 
-/// A log axis of latencies, in seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LogAxis {
-    /// At the bottom.
-    pub lo: f64,
-    /// At the top.
-    pub hi: f64,
-}
-
-impl LogAxis {
-    /// Where nothing was observed.
-    pub const QUIET: Self = Self { lo: 0.01, hi: 10.0 };
-
-    /// The axis from `lo` to `hi`, widened to at least a decade and to 1, 2 or 5 times a power of ten, so that
-    /// it seldom changes.
-    pub(super) fn around(lo: f64, hi: f64) -> Self {
-        let missing = (10.0 * lo / hi).max(1.0).sqrt();
-        let down = nice_steps(lo / missing).0;
-        let up = nice_steps(hi * missing).1;
-        Self { lo: down, hi: up.max(down * 10.0) }
-    }
-
-    /// Place of a value: 0 at the bottom, 1 at the top, beyond for what is outside.
-    pub fn place(&self, value: f64) -> f64 {
-        (value.max(f64::MIN_POSITIVE) / self.lo).ln() / (self.hi / self.lo).ln()
-    }
-
-    /// The round values on an axis of so many rows: powers of ten, and where they lie far apart one or two between
-    /// them after those.
-    pub fn ticks(&self, rows: u16) -> impl Iterator<Item = f64> {
-        let (lo, hi) = (self.lo, self.hi);
-        let decades = (hi / lo).log10();
-        let powers = lo.log10().floor() as i32..=hi.log10().ceil() as i32;
-        let factors: &[f64] = match f64::from(rows) / decades.max(0.1) {
-            rows if rows >= 6.0 => &[1.0, 2.0, 5.0],
-            rows if rows >= 3.0 => &[1.0, 3.0],
-            _ => &[1.0],
-        };
-        let all = factors.iter().flat_map(move |factor| powers.clone().map(move |power| factor * 10_f64.powi(power)));
-        all.filter(move |value| *value >= lo * 0.999 && *value < hi * 0.999)
-    }
-
-    /// The value at a place.
-    pub fn value(&self, place: f64) -> f64 {
-        self.lo * (self.hi / self.lo).powf(place)
-    }
-}
-
-/// The next 1, 2 or 5 times a power of ten at or below, and at or above, a value.
-fn nice_steps(value: f64) -> (f64, f64) {
-    const TOLERANCE: f64 = 1.000_001;
-    let value = value.max(1e-9);
-    let decade = 10_f64.powf((value * TOLERANCE).log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|m| m * decade);
-    let below = steps.into_iter().rev().find(|&s| s <= value * TOLERANCE).unwrap_or(decade);
-    let above = steps.into_iter().find(|&s| s * TOLERANCE >= value).unwrap_or(decade * 10.0);
-    (below, above)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -403,10 +346,10 @@ mod tests {
     use proptest::prelude::*;
 
     const EDGES: [f64; 5] = [0.1, 0.25, 0.5, 1.0, 2.5];
-    pub(super) const ENGINE: Subject = Subject::Engine(0);
+    const ENGINE: Subject = Subject::Engine(0);
 
     /// A store scraped at these times with these totals per bucket.
-    pub(super) fn store(scrapes: &[(u64, [u32; 6])]) -> Store {
+    fn store(scrapes: &[(u64, [u32; 6])]) -> Store {
         let store = Store::new(Retention::HOUR);
         for (at, totals) in scrapes {
             let mut batch = Batch::new(SourceId::Engine(0), Time(*at), 3500);
@@ -488,7 +431,7 @@ mod tests {
         assert_eq!(grid.visible().n, 61);
         // A minute of 60 is as bright as a second of 1.
         let mut pixels = Vec::new();
-        grid.raster(LogAxis { lo: 0.04, hi: 0.1 }, 1, &mut pixels);
+        grid.raster(LogAxis::new(0.04, 0.1), 1, &mut pixels);
         let per_ms = grid.column_ms() as f32 / 1000.0;
         assert!(pixels.iter().all(|&p| (p - per_ms).abs() < 0.01), "{pixels:?}");
     }
@@ -535,8 +478,8 @@ mod tests {
         // 10 in 0.1–0.25 and 10 in 1–2.5: same width on the log axis, same density; 0.25–0.5 is narrower.
         let grid = grid(&store(&[(100_000, [0; 6]), (101_000, [0, 10, 10, 0, 10, 0])]), 101_000, 1_000, 1);
         let mut pixels = Vec::new();
-        grid.raster(LogAxis { lo: 0.1, hi: 10.0 }, 200, &mut pixels);
-        let at = |seconds: f64| pixels[(LogAxis { lo: 0.1, hi: 10.0 }.place(seconds) * 200.0) as usize];
+        grid.raster(LogAxis::new(0.1, 10.0), 200, &mut pixels);
+        let at = |seconds: f64| pixels[(LogAxis::new(0.1, 10.0).place(seconds) * 200.0) as usize];
         assert!((at(0.15) - at(1.5)).abs() < 1e-4);
         let ratio = f64::from(at(0.35) / at(0.15));
         assert!((ratio - 2.5_f64.ln() / 2_f64.ln()).abs() < 1e-3, "{ratio}");
@@ -549,18 +492,9 @@ mod tests {
         let axis = |totals| grid(&store(&[(100_000, [0; 6]), (101_000, totals)]), 101_000, 1_000, 1).axis();
         assert_eq!(axis([0; 6]), LogAxis::QUIET);
         let top = axis([0, 0, 0, 0, 0, 1]);
-        assert!(top.hi >= 2.5 * OPEN && top.lo <= 2.5 && top.hi / top.lo >= 10.0, "{top:?}");
+        assert!(top.hi() >= 2.5 * OPEN && top.lo() <= 2.5 && top.hi() / top.lo() >= 10.0, "{top:?}");
         let bottom = axis([1, 0, 0, 0, 0, 0]);
-        assert!(bottom.lo <= 0.04 && bottom.hi >= 0.1, "{bottom:?}");
-    }
-
-    #[test]
-    fn steps_are_1_2_5() {
-        let near = |got: (f64, f64), want: (f64, f64)| (got.0 - want.0).abs() < 1e-9 && (got.1 - want.1).abs() < 1e-9;
-        assert!(near(nice_steps(0.03), (0.02, 0.05)));
-        assert!(near(nice_steps(0.1), (0.1, 0.1)));
-        assert!(near(nice_steps(7.0), (5.0, 10.0)));
-        assert!(near(nice_steps(2000.0), (2000.0, 2000.0)));
+        assert!(bottom.lo() <= 0.04 && bottom.hi() >= 0.1, "{bottom:?}");
     }
 
     proptest! {

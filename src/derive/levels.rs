@@ -190,7 +190,7 @@ mod tests {
         let (mut all, mut pixels) = (Spread::default(), Vec::new());
         all.fill(&levels, Metric::Ttft);
         let axis = all.axis();
-        assert!(axis.lo <= 0.1 && axis.hi >= 10.0, "{axis:?}");
+        assert!(axis.lo() <= 0.1 && axis.hi() >= 10.0, "{axis:?}");
         let most = all.raster(axis, 6, &mut pixels);
         let sums: Vec<f32> = pixels.chunks(6).map(|column| column.iter().sum()).collect();
         assert!(sums.iter().all(|sum| (0.9..1.001).contains(sum)) && (0.9..1.001).contains(&most), "{sums:?} {most}");

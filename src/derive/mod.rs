@@ -4,6 +4,7 @@
 //! Pure functions of what was measured, shared by panes, diagnosis and snapshot, so that all three
 //! say the same. They must not know how a figure is shown. Each states its formula and its source.
 
+mod axis;
 pub mod ceiling;
 pub mod concurrency;
 pub mod energy;

@@ -67,8 +67,10 @@ pub fn quantile(window: &HistogramWindow, q: f64) -> Option<Quantile> {
         None => top_bound(window, rank, below, lo),
     };
     let place = Place { bucket, rank: rank - below, lo, hi };
-    let linear = || hi.map_or(lo, |hi| lo + (hi - lo) * place.rank as f64 / inside as f64);
-    let value = estimate(window, place).unwrap_or_else(linear);
+    let share = place.rank as f64 / inside as f64;
+    let linear = || hi.map_or(lo, |hi| lo + (hi - lo) * share);
+    // What a server sums up, and its edges, may be such that the estimate comes to no number.
+    let value = estimate(window, place).filter(|value| value.is_finite()).unwrap_or_else(linear);
     Some(Quantile { value, lo, hi, enough: enough(q, window.n), n: window.n })
 }
 
@@ -81,7 +83,7 @@ fn top_bound(window: &HistogramWindow, rank: u64, below: u64, lo: f64) -> Option
     let m = window.n - rank + 1;
     let bound = rest / m as f64;
     // A sum that contradicts its buckets bounds nothing.
-    (bound >= lo).then_some(bound)
+    (bound >= lo && bound.is_finite()).then_some(bound)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::derive::quantile::Quantile;
-use crate::model::Metric;
+use crate::model::{Metric, clock};
 
 /// One objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,7 +123,7 @@ fn seconds(text: &str) -> Result<Duration, SloError> {
         _ => return Err(wrong()),
     };
     let number: f64 = number.trim().parse().map_err(|_| wrong())?;
-    let time = Duration::try_from_secs_f64(number * factor).map_err(|_| wrong())?;
+    let time = clock::duration(number * factor).ok_or_else(wrong)?;
     if time.is_zero() { Err(wrong()) } else { Ok(time) }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::model::clock;
 use crate::model::text::clean;
 
 use super::ask::{Ask, Heard, Refusal, Told};
@@ -45,7 +46,7 @@ pub async fn agree<L: Lane>(plan: &Plan, lane: &mut L) -> Result<Terms, String> 
     if plan.api == Api::Chat && plan.prompt_as == PromptAs::Ids {
         return Err("a chat takes no token ids: use --api completions, or let prompts be words".to_owned());
     }
-    let limit = Duration::try_from_secs_f64(plan.timeout_s.min(MOST_S)).unwrap_or(Duration::from_mins(1));
+    let limit = clock::duration(plan.timeout_s.min(MOST_S)).unwrap_or(Duration::from_mins(1));
     let mut ask = Ask::new(lane, plan.api, limit);
     let (model, most_tokens) = model(plan, &mut ask).await?;
     let terms = Terms {
@@ -165,7 +166,7 @@ impl<L: Lane> Talk<'_, L> {
                 body.extend_from_slice(format!("{},", range.1).as_bytes());
                 prompts.write(IDS - 1, body);
             });
-            match self.ask.whole(body).await? {
+            match self.ask.whole(body, IDS as u64).await? {
                 Ok(Some(counted)) if counted == IDS as u64 => {
                     self.terms.ids = Some(range);
                     return Ok(Ok(()));
@@ -224,7 +225,8 @@ impl<L: Lane> Talk<'_, L> {
 
     async fn count(&mut self, text: &str) -> Heard<Option<u64>> {
         let form = Form::new(self.plan.api, &self.terms.model, false, self.terms.manner);
-        self.ask.whole(form.whole(1, |body| body.extend_from_slice(text.as_bytes()))).await
+        let sent = text.split(' ').count() as u64;
+        self.ask.whole(form.whole(1, |body| body.extend_from_slice(text.as_bytes())), sent).await
     }
 
     /// Finds out what a stream may be asked for: for all at once, and if that is refused for one after the other.
@@ -260,7 +262,8 @@ impl<L: Lane> Talk<'_, L> {
         let seed = self.seed.u64(..);
         let mut prompts = ids.map_or_else(|| Prompts::of_words(0.0, seed), |range| Prompts::of_ids(range, 0.0, seed));
         let form = Form::new(self.plan.api, &self.terms.model, ids.is_some(), manner);
-        let heard = self.ask.stream(form.stream(0, OUTPUT, |body| prompts.write(IDS, body)), OUTPUT).await?;
+        let body = form.stream(0, OUTPUT, |body| prompts.write(IDS, body));
+        let heard = self.ask.stream(body, IDS as u64, OUTPUT).await?;
         if heard.is_ok() {
             self.terms.manner = manner;
         }

@@ -81,7 +81,7 @@ impl<'a, L: Lane> Ask<'a, L> {
         Self { lane, api, limit, stamps: Vec::new(), spent: 0 }
     }
 
-    /// Tokens that all this has cost, as far as the endpoint counted them, and of outputs their events where it did not.
+    /// Tokens that all this has cost: as the endpoint says, but no fewer than went out and came back.
     pub(super) const fn spent(&self) -> u64 {
         self.spent
     }
@@ -111,10 +111,20 @@ impl<'a, L: Lane> Ask<'a, L> {
         }
     }
 
-    /// Asks for a whole answer; how many tokens the server says its prompt had.
-    pub(super) async fn whole(&mut self, body: Vec<u8>) -> Heard<Option<u64>> {
+    /// Counts what a request cost whose prompt had so many ids or words, and whose output so many events.
+    fn count(&mut self, sent: u64, usage: Usage, events: u64) {
+        let (prompt, output) = (usage.prompt.unwrap_or(0).max(sent), usage.output.unwrap_or(0).max(events));
+        self.spent = self.spent.saturating_add(prompt).saturating_add(output);
+    }
+
+    /// Asks for a whole answer to a prompt of so many ids or words; how many tokens the server says its prompt had.
+    pub(super) async fn whole(&mut self, body: Vec<u8>, sent: u64) -> Heard<Option<u64>> {
         let call = Call { path: Form::path(self.api), body: Some(body), limit: self.limit, output: Some(1) };
-        let answer = match self.lane.whole(call).await {
+        let answer = self.lane.whole(call).await;
+        if answer.as_ref().map_or(true, |answer| !(200..300).contains(&answer.status)) {
+            self.count(sent, Usage::default(), 0);
+        }
+        let answer = match answer {
             Err(Fault::Refused { status, words, .. } | Fault::Status { status, words }) => {
                 return self.sort(Refusal { status, all: words.to_lowercase(), words }).map(Err);
             }
@@ -132,17 +142,17 @@ impl<'a, L: Lane> Ask<'a, L> {
             cached: None,
         };
         let (usage, _) = usage.plausible(1);
-        self.spent += usage.prompt.unwrap_or(0) + usage.output.unwrap_or(1);
+        self.count(sent, usage, 1);
         Ok(Ok(usage.prompt))
     }
 
-    /// Asks for a stream of so many tokens.
-    pub(super) async fn stream(&mut self, body: Vec<u8>, output: u32) -> Heard<Told> {
+    /// Asks for a stream of so many tokens, for a prompt of so many ids or words.
+    pub(super) async fn stream(&mut self, body: Vec<u8>, sent: u64, output: u32) -> Heard<Told> {
         let call = Call { path: Form::path(self.api), body: Some(body), limit: self.limit, output: Some(output) };
         let exchange = self.lane.stream(call, &mut self.stamps).await;
         let events = self.stamps.len() as u64;
         let (usage, _) = exchange.usage.unwrap_or_default().plausible(events);
-        self.spent += usage.prompt.unwrap_or(0) + usage.output.unwrap_or(events);
+        self.count(sent, usage, events);
         let (status, words) = match exchange.fault {
             None => {
                 let counted = exchange.usage.is_some_and(|usage| usage.output.is_some());

@@ -19,10 +19,25 @@ pub struct Call {
 }
 
 impl Call {
-    /// Events that its stream may have: an event holds a token or more, but for what an engine adds. A server that goes
-    /// on beyond that does not do as it was asked, and may never end.
-    pub fn most_events(&self) -> Option<u64> {
-        Some(u64::from(self.output?) * 4 + 64)
+    /// What its stream may hold, where it says how much output it asks for.
+    pub fn bound(&self) -> Option<Bound> {
+        self.output.map(Bound)
+    }
+}
+
+/// What a stream may hold that shall give so many tokens. A server that goes on beyond that does not do as it was asked,
+/// and may never end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound(pub u32);
+
+impl Bound {
+    /// Tokens, and events with content, of which each holds a token or more: some more than were asked for.
+    pub fn tokens(self) -> u64 {
+        u64::from(self.0) + u64::from(self.0) / 8 + 16
+    }
+    /// Events of any kind: an engine adds some without content.
+    pub fn events(self) -> u64 {
+        u64::from(self.0) * 4 + 64
     }
 }
 

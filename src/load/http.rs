@@ -177,7 +177,7 @@ impl Lane for Connection {
 impl Connection {
     /// One exchange; when its answer ended, µs.
     async fn exchange(&mut self, call: Call, exchange: &mut Exchange, stamps: &mut Vec<Stamp>) -> Result<u64, Fault> {
-        let (limit, bound) = (call.limit, call.output.zip(call.most_events()));
+        let (limit, bound) = (call.limit, call.bound());
         let (mut open, answer) = self.ask(call, exchange).await?;
         let (head, mut body) = answer.into_parts();
         if !head.status.is_success() {

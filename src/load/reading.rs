@@ -8,7 +8,7 @@ use crate::net::answer;
 use crate::net::endpoint::Endpoint;
 
 use super::chunk::{Chunk, Counter};
-use super::exchange::{Exchange, Fault, Stamp};
+use super::exchange::{Bound, Exchange, Fault, Stamp};
 use super::sse::{Event, Splitter, TooLong};
 
 /// Reads one stream.
@@ -23,21 +23,24 @@ struct Story<'a> {
     exchange: &'a mut Exchange,
     stamps: &'a mut Vec<Stamp>,
     counter: Counter,
-    /// Tokens that were asked for, and events that this allows at most.
-    bound: Option<(u32, u64)>,
+    /// What it may hold, where that is known.
+    bound: Option<Bound>,
     events: u64,
+    /// Token ids of the output that came.
+    ids: u64,
     is_done: bool,
 }
 
 impl<'a> Reader<'a> {
-    /// Of a stream that shall give so many tokens in at most so many events, where that is known.
+    /// Of a stream that may hold so much, where that is known.
     pub(super) fn new(
         endpoint: &'a Endpoint,
         exchange: &'a mut Exchange,
         stamps: &'a mut Vec<Stamp>,
-        bound: Option<(u32, u64)>,
+        bound: Option<Bound>,
     ) -> Self {
-        let story = Story { endpoint, exchange, stamps, counter: Counter::default(), bound, events: 0, is_done: false };
+        let story =
+            Story { endpoint, exchange, stamps, counter: Counter::default(), bound, events: 0, ids: 0, is_done: false };
         Self { splitter: Splitter::default(), story }
     }
 
@@ -87,11 +90,6 @@ impl Story<'_> {
             _ => {}
         }
         self.events += 1;
-        if let Some((tokens, most)) = self.bound.filter(|(_, most)| self.events > *most) {
-            return Err(Fault::Malformed(format!(
-                "it goes on after {most} events though {tokens} tokens were asked for"
-            )));
-        }
         let chunk = Chunk::read(event.data).map_err(|bad| {
             Fault::Malformed(format!(
                 "an event of the stream cannot be understood (byte {} of {}): is this an interface of the OpenAI kind?",
@@ -103,7 +101,18 @@ impl Story<'_> {
             return Err(self.error(event.data));
         }
         self.chunk(chunk, at);
-        Ok(())
+        self.check_bound()
+    }
+
+    fn check_bound(&self) -> Result<(), Fault> {
+        let Some(bound) = self.bound else { return Ok(()) };
+        let tokens = self.ids.max(self.stamps.len() as u64);
+        let (most, what) = match (tokens > bound.tokens(), self.events > bound.events()) {
+            (true, _) => (bound.tokens(), "tokens"),
+            (_, true) => (bound.events(), "events"),
+            (false, false) => return Ok(()),
+        };
+        Err(Fault::Malformed(format!("it goes on after {most} {what} though {} tokens were asked for", bound.0)))
     }
 
     fn error(&self, data: &[u8]) -> Fault {
@@ -112,6 +121,7 @@ impl Story<'_> {
 
     fn chunk(&mut self, chunk: Chunk, at: u64) {
         let tokens = self.counter.tokens(&chunk);
+        self.ids += u64::from(chunk.ids.unwrap_or(0));
         let exchange = &mut *self.exchange;
         if chunk.content {
             self.stamps.push(Stamp { at, tokens });

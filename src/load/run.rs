@@ -174,6 +174,11 @@ async fn levels(plan: Plan, setup: &Setup, wire: Wire, voice: Voice) -> Result<S
     let terms = tokio::select! {
         terms = agree(&plan, &mut lane) => terms.map_err(LoadError::Endpoint)?,
         () = until_stopped(&setup.stop, &voice) => return Err(LoadError::Stopped),
+        // Budgets hold before the first level too: a server may answer each of these late.
+        () = tokio::time::sleep(purse.left(setup.clock.micros())) => {
+            return Err(LoadError::Endpoint(format!("nothing was measured: {} while the endpoint was asked what it takes; \
+                 see whether it answers at all, or allow more", purse.no_time())));
+        }
     };
     let mut work = Work::new(&plan, terms.clone());
     purse.close(terms.spent);

@@ -280,8 +280,8 @@ impl Tally {
         (ok + bad, bad)
     }
 
-    /// Tokens that all requests so far have cost, measured or not: counted by the server, else as planned, or as many as
-    /// it had events if those were more. This bounds a budget and is no count.
+    /// Tokens that all requests so far have cost, measured or not: as the server says, else as planned, but no fewer than
+    /// were sent and had events. This bounds a budget and is no count.
     pub fn spent_tokens(&self) -> u64 {
         self.spent
     }

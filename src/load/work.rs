@@ -42,7 +42,7 @@ pub struct Job {
     pub path: &'static str,
     /// JSON.
     pub body: Vec<u8>,
-    /// Tokens its prompt should have.
+    /// Tokens its prompt should have; no fewer than the ids or words in it.
     pub prompt: u32,
     /// Tokens its output should have.
     pub output: u32,
@@ -103,7 +103,8 @@ impl Terms {
         }
         let own = wanted.saturating_sub(self.extra_tokens).max(1);
         let words = (f64::from(own) * self.words_per_token).round().max(1.0);
-        (self.extra_tokens.saturating_add(own), words as usize)
+        // An endpoint that counts fewer tokens than words has its own way to count; what is sent is sent.
+        (self.extra_tokens.saturating_add(own).max(words as u32), words as usize)
     }
 }
 

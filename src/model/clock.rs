@@ -5,7 +5,7 @@
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,15 @@ impl Sub<u64> for Time {
     fn sub(self, ms: u64) -> Self {
         Self(self.0.saturating_sub(ms))
     }
+}
+
+/// Longest time that anything here may last: 100 years. Sums of such times with a moment stay far from what overflows.
+const LONGEST: Duration = Duration::from_hours(100 * 366 * 24);
+
+/// So many seconds as a [`Duration`]; `None` for what is none: negative, not a number, or longer than 100 years. Whatever
+/// is not a constant comes through here: `Duration::from_secs_f64` panics on all of these.
+pub fn duration(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds).ok().filter(|duration| *duration <= LONGEST)
 }
 
 impl fmt::Display for Time {
@@ -160,5 +169,19 @@ mod tests {
         let uptime: f64 = uptime.split_whitespace().next().unwrap().parse().unwrap();
         assert!((since_boot() as f64 / 1e9 - uptime).abs() < 60.0, "{uptime}");
         assert!(clock.now() >= Time(1_700_000_000_000));
+    }
+
+    #[test]
+    fn what_is_no_duration_is_none() {
+        let most = LONGEST.as_secs_f64();
+        for seconds in [-1.0, -1e-9, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e308, f64::MAX, most * 1.01] {
+            assert_eq!(duration(seconds), None, "{seconds}");
+        }
+        for (seconds, expected) in [(0.0, 0), (-0.0, 0), (5e-324, 0), (1.5, 1_500), (most, LONGEST.as_millis())] {
+            assert_eq!(duration(seconds).map(|duration| duration.as_millis()), Some(expected), "{seconds}");
+        }
+        // A moment at the end of time is not moved beyond it.
+        assert_eq!((Time(u64::MAX) + u64::MAX, Time(0) - u64::MAX), (Time(u64::MAX), Time(0)));
+        assert_eq!((Time(u64::MAX).since(Time(0)), Time(0).since(Time(u64::MAX))), (u64::MAX, 0));
     }
 }

@@ -226,11 +226,5 @@ fn make_safe(batch: &mut Batch) {
         ) => clean(why),
         Some(SourceState::Starting | SourceState::Ok) | None => {}
     }
-    batch.histograms.retain(is_histogram);
-}
-
-fn is_histogram(sample: &HistogramSample) -> bool {
-    sample.edges.iter().all(|edge| edge.is_finite())
-        && sample.edges.is_sorted_by(|a, b| a < b)
-        && sample.cumulative.len() == sample.edges.len() + 1
+    batch.histograms.retain(HistogramSample::is_sound);
 }

@@ -29,7 +29,7 @@ struct Entry {
     from: u32,
     to: u32,
     gap: bool,
-    /// NaN where the source gives none.
+    /// No finite number where the source gives none.
     sum: f64,
 }
 
@@ -158,7 +158,7 @@ impl HistogramWindow {
 
     /// The exact mean of the observations; `None` where there is none, or no sum of them.
     pub fn mean(&self) -> Option<f64> {
-        self.sum.filter(|_| self.n > 0).map(|sum| sum / self.n as f64)
+        self.sum.filter(|sum| self.n > 0 && sum.is_finite()).map(|sum| sum / self.n as f64)
     }
 
     /// Adds an interval. Neighbours with the same number of their `part` are kept as one; there should be no more than
@@ -204,11 +204,21 @@ impl HistogramSeries {
         self.edges.len() + 1
     }
 
+    /// Offset of the newest scrape, or of the end of what is missing.
+    fn newest(&self) -> Option<u32> {
+        let ends = [self.before.as_ref().map(|before| before.0), self.full.entries.back().map(|entry| entry.to)];
+        ends.into_iter().flatten().max()
+    }
+
     /// Takes in a scrape. Returns whether it was a reset (or new edges).
     pub(super) fn push(&mut self, at: Time, sample: &HistogramSample, keep: &Retention) -> bool {
         self.make_room(at);
         let Some(offset) = self.offset(at) else { return false };
-        if sample.cumulative.len() != sample.edges.len() + 1 {
+        if self.newest().is_some_and(|newest| offset < newest) {
+            // Older than what is there: intervals are in order.
+            return false;
+        }
+        if !sample.is_sound() {
             self.miss(at, keep);
             return false;
         }
@@ -284,7 +294,11 @@ impl HistogramSeries {
     fn make_room(&mut self, at: Time) {
         let Some(by) = later_epoch(self.epoch, at) else { return };
         let buckets = self.buckets();
-        self.epoch = self.epoch + u64::from(by);
+        self.epoch = self.epoch + by;
+        let Ok(by) = u32::try_from(by) else {
+            (self.full, self.minutes, self.before) = (Track::default(), Track::default(), None);
+            return;
+        };
         self.full.shift(by, buckets);
         self.minutes.shift(by, buckets);
         self.before = self.before.take().filter(|b| b.0 >= by).map(|b| (b.0 - by, b.1, b.2));
@@ -332,7 +346,7 @@ impl HistogramSeries {
             from: self.epoch + u64::from(entry.from),
             to: self.epoch + u64::from(entry.to),
             counts: (!entry.gap).then(|| track.counts_of(first + k, self.buckets())),
-            sum: (!entry.sum.is_nan()).then_some(entry.sum),
+            sum: entry.sum.is_finite().then_some(entry.sum),
         })
     }
 

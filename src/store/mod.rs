@@ -105,13 +105,12 @@ fn grow<T>(ring: &mut VecDeque<T>) {
 
 /// Histories count time in ms of 32 bits, which last for 49 days. Half way, how much later their epoch has
 /// to be so that two days remain: whole minutes, so that minutes stay minutes.
-fn later_epoch(epoch: Time, at: Time) -> Option<u32> {
+fn later_epoch(epoch: Time, at: Time) -> Option<u64> {
     const FAR: u64 = 1 << 31;
     const REST: u64 = 2 * 86_400_000;
-    const MOST: u32 = u32::MAX / Retention::MINUTE_MS * Retention::MINUTE_MS;
     let minute = u64::from(Retention::MINUTE_MS);
     let gone = at.since(epoch);
-    (gone > FAR).then(|| u32::try_from((gone - REST) / minute * minute).unwrap_or(MOST))
+    (gone > FAR).then(|| (gone - REST) / minute * minute)
 }
 
 impl Store {
@@ -206,7 +205,6 @@ impl Data {
         if let Some(processes) = &batch.processes {
             let rows = processes.iter().take(limits::PROCESS_ROWS).cloned();
             self.processes.push(batch.at, batch.valid_ms, rows.map(limits::fit_row).collect(), &self.keep);
-            self.processes.note_more(batch.at, batch.more_processes.unwrap_or_default());
         }
         if let Some(processes) = &batch.gpu_processes {
             self.gpu_processes.clear();

@@ -5,6 +5,7 @@
 //! period; a reset or a missed reading leaves a gap and takes a new baseline.
 
 mod peak;
+mod point;
 mod share;
 mod total;
 
@@ -12,15 +13,10 @@ use std::collections::VecDeque;
 
 use crate::model::{Batch, Kind, Metric, Reading, SourceId, Time, Why, plausible};
 
+use point::{Point, decode, encode};
+
 use super::minutes::{Minute, Minutes};
 use super::{Retention, Window, grow, later_epoch};
-
-/// A point: time since the store's epoch and a value, or a [`Why`] coded as a NaN.
-#[derive(Clone, Copy, Debug)]
-struct Point {
-    at: u32,
-    value: f32,
-}
 
 /// What a column of a plot shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -93,23 +89,6 @@ pub struct Series {
     pub(super) by: Option<SourceId>,
 }
 
-const MISSING_BITS: u32 = 0x7fc0_0000;
-
-fn encode(reading: Reading) -> f32 {
-    match reading {
-        Reading::Value(value) => value as f32,
-        Reading::Missing(why) => f32::from_bits(MISSING_BITS | (why as u32 + 1)),
-    }
-}
-
-fn decode(value: f32) -> Reading {
-    if !value.is_nan() {
-        return Reading::new(f64::from(value));
-    }
-    let code = (value.to_bits() & 0xff).wrapping_sub(1) as usize;
-    Reading::Missing(Why::ALL.get(code).copied().unwrap_or(Why::Failed))
-}
-
 impl Series {
     /// An empty series whose times count from `epoch`.
     pub(super) fn new(metric: Metric, epoch: Time) -> Self {
@@ -137,11 +116,12 @@ impl Series {
             Kind::Counter => self.rate(offset, reading),
             Kind::Gauge | Kind::Histogram => (reading, Pushed::Kept),
         };
-        if let Some(value) = reading.value() {
-            self.roll_up(offset, value as f32, keep);
+        let value = encode(reading);
+        if reading.value().is_some() {
+            self.roll_up(offset, value, keep);
         }
         self.newest = Some((at, reading));
-        self.append(Point { at: offset, value: encode(reading) }, keep);
+        self.append(Point { at: offset, value }, keep);
         pushed
     }
 
@@ -196,7 +176,13 @@ impl Series {
     /// Moves the epoch before offsets no longer fit.
     fn make_room(&mut self, at: Time) {
         let Some(by) = later_epoch(self.epoch, at) else { return };
-        self.epoch = self.epoch + u64::from(by);
+        self.epoch = self.epoch + by;
+        let Ok(by) = u32::try_from(by) else {
+            // A clock that was set, or a recording with a hole of months: nothing of before is kept so long.
+            self.points.clear();
+            self.minutes = Minutes::default();
+            return;
+        };
         self.points.retain(|p| p.at >= by);
         self.points.iter_mut().for_each(|p| p.at -= by);
         self.minutes.shift(by);
@@ -206,10 +192,10 @@ impl Series {
         at.0.checked_sub(self.epoch.0).map(|ms| u32::try_from(ms).unwrap_or(u32::MAX))
     }
 
-    /// Offsets of a window's ends; `None` when it ends before the epoch.
+    /// Offsets of a window's ends, in order; `None` when it ends before the epoch.
     fn offsets(&self, window: Window) -> Option<(u32, u32)> {
         let end = self.offset(window.end)?;
-        Some((self.offset(window.start).unwrap_or(0), end))
+        Some((self.offset(window.start).unwrap_or(0).min(end), end))
     }
 
     /// Index of the first point later than `offset`.
@@ -322,8 +308,8 @@ impl Series {
         }
         let Some((_, end)) = self.offsets(window) else { return };
         // Offsets relative to the window's start may be negative: the window can begin before the epoch.
-        let origin =
-            i64::try_from(window.start.0).unwrap_or(i64::MAX) - i64::try_from(self.epoch.0).unwrap_or(i64::MAX);
+        let ms = |time: Time| i64::try_from(time.0).unwrap_or(i64::MAX);
+        let origin = ms(window.start) - ms(self.epoch);
         let painter = Painter { origin, ms_per_bin: span as f64 / bins.len() as f64, end: i64::from(end) };
         for minute in self.old_minutes() {
             let (from, to) = (i64::from(minute.end() - Retention::MINUTE_MS), i64::from(minute.end()));
@@ -364,8 +350,8 @@ impl Painter {
     /// Adds the value (min, max, mean) of `from..to` (offsets from the epoch) to each column by its share.
     fn paint(&self, from: i64, to: i64, (min, max, mean): (f32, f32, f32), bins: &mut [Bin]) {
         let to = to.min(self.end);
-        let left = ((from - self.origin) as f64 / self.ms_per_bin).max(0.0);
-        let right = (to - self.origin) as f64 / self.ms_per_bin;
+        let place = |offset: i64| offset.saturating_sub(self.origin) as f64 / self.ms_per_bin;
+        let (left, right) = (place(from).max(0.0), place(to));
         if right <= 0.0 || right < left {
             return;
         }
@@ -405,13 +391,6 @@ mod tests {
             series.push(at(t), v, 3500, &KEEP);
         }
         series
-    }
-
-    #[test]
-    fn a_missing_value_keeps_its_reason() {
-        for why in Why::ALL {
-            assert_eq!(decode(encode(Reading::Missing(why))), Reading::Missing(why));
-        }
     }
 
     #[test]

@@ -13,9 +13,11 @@ struct Short {
 
 impl Write for Short {
     fn write_str(&mut self, s: &str) -> fmt::Result {
-        let end = self.len + s.len();
-        self.bytes.get_mut(self.len..end).ok_or(fmt::Error)?.copy_from_slice(s.as_bytes());
-        self.len = end;
+        // An error would be a panic wherever it is made a `String`: what is too long is cut.
+        let room = s.floor_char_boundary(self.bytes.len() - self.len);
+        let s = s.get(..room).unwrap_or(s);
+        self.bytes[self.len..self.len + s.len()].copy_from_slice(s.as_bytes());
+        self.len += s.len();
         Ok(())
     }
 }
@@ -25,6 +27,18 @@ pub fn pad(f: &mut Formatter<'_>, text: fmt::Arguments<'_>) -> fmt::Result {
     let mut short = Short { bytes: [0; 40], len: 0 };
     short.write_fmt(text)?;
     f.pad(std::str::from_utf8(&short.bytes[..short.len]).unwrap_or_default())
+}
+
+/// A number with so many decimals; from 1e15 on, where a number is none that anything measures and digits would fill the
+/// screen, as "1e308".
+#[derive(Clone, Copy, Debug)]
+pub struct Decimals(pub f64, pub usize);
+
+impl Display for Decimals {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(value, decimals) = *self;
+        if value.abs() < 1e15 { write!(f, "{value:.decimals$}") } else { write!(f, "{value:.0e}") }
+    }
 }
 
 /// Decimals that leave three significant digits.
@@ -65,18 +79,18 @@ fn scale(mut value: f64, base: f64) -> (f64, usize) {
 
 unit!(
     /// "81 %".
-    Percent, |v, f| pad(f, format_args!("{v:.0} %"))
+    Percent, |v, f| pad(f, format_args!("{} %", Decimals(v, 0)))
 );
 unit!(
     /// "0.6 %": one decimal below 10.
-    FinePercent, |v, f| if v.abs() < 9.95 { pad(f, format_args!("{v:.1} %")) } else { pad(f, format_args!("{v:.0} %")) }
+    FinePercent, |v, f| if v.abs() < 9.95 { pad(f, format_args!("{v:.1} %")) } else { pad(f, format_args!("{} %", Decimals(v, 0))) }
 );
 unit!(
     /// "36.5 GiB": binary prefixes.
     Bytes, |v, f| {
         let (v, prefix) = scale(v, 1024.0);
         let d = if prefix == 0 { 0 } else { decimals(v) };
-        pad(f, format_args!("{v:.d$} {}", ["B", "KiB", "MiB", "GiB", "TiB", "PiB"][prefix]))
+        pad(f, format_args!("{} {}", Decimals(v, d), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"][prefix]))
     }
 );
 unit!(
@@ -84,7 +98,7 @@ unit!(
     BytesPerSecond, |v, f| {
         let (v, prefix) = scale(v, 1000.0);
         let d = if prefix == 0 { 0 } else { decimals(v) };
-        pad(f, format_args!("{v:.d$} {}", ["B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"][prefix]))
+        pad(f, format_args!("{} {}", Decimals(v, d), ["B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"][prefix]))
     }
 );
 unit!(
@@ -93,7 +107,7 @@ unit!(
         let (v, prefix) = scale(v, 1000.0);
         #[expect(clippy::float_cmp, reason = "asks whether the number is whole")]
         let d = if prefix == 0 && v.trunc() == v { 0 } else { decimals(v) };
-        pad(f, format_args!("{v:.d$}{}", ["", "k", "M", "G", "T", "P"][prefix]))
+        pad(f, format_args!("{}{}", Decimals(v, d), ["", "k", "M", "G", "T", "P"][prefix]))
     }
 );
 unit!(
@@ -104,25 +118,25 @@ unit!(
             a if a < 0.9995 => { let ms = v * 1e3; let d = decimals(ms); pad(f, format_args!("{ms:.d$} ms")) }
             a if a < 120.0 => { let d = decimals(v); pad(f, format_args!("{v:.d$} s")) }
             a if a < 7200.0 => { let m = v / 60.0; let d = decimals(m); pad(f, format_args!("{m:.d$} min")) }
-            _ => { let h = v / 3600.0; let d = decimals(h); pad(f, format_args!("{h:.d$} h")) }
+            _ => { let h = v / 3600.0; let d = decimals(h); pad(f, format_args!("{} h", Decimals(h, d))) }
         }
     }
 );
 unit!(
     /// "616 W".
-    Watts, |v, f| pad(f, format_args!("{v:.0} W"))
+    Watts, |v, f| pad(f, format_args!("{} W", Decimals(v, 0)))
 );
 unit!(
     /// "1485 MHz".
-    Megahertz, |v, f| pad(f, format_args!("{v:.0} MHz"))
+    Megahertz, |v, f| pad(f, format_args!("{} MHz", Decimals(v, 0)))
 );
 unit!(
     /// "55 °C".
-    Celsius, |v, f| pad(f, format_args!("{v:.0} °C"))
+    Celsius, |v, f| pad(f, format_args!("{} °C", Decimals(v, 0)))
 );
 unit!(
     /// The bare number without decimals.
-    Whole, |v, f| pad(f, format_args!("{v:.0}"))
+    Whole, |v, f| pad(f, format_args!("{}", Decimals(v, 0)))
 );
 
 /// A moment as the time of its day, UTC: "14:07:12".

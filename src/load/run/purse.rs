@@ -3,6 +3,8 @@
 //! Invariant: what went out and has not ended is held against it as planned, so that the budget is not overrun by what
 //! is in flight. All moments are µs.
 
+use std::time::Duration;
+
 use crate::load::plan::Budget;
 
 /// Time and tokens.
@@ -25,6 +27,10 @@ impl Purse {
     pub(super) const fn deadline(&self) -> u64 {
         self.deadline
     }
+    /// How long that is from `now` on.
+    pub(super) const fn left(&self, now: u64) -> Duration {
+        Duration::from_micros(self.deadline.saturating_sub(now))
+    }
     /// Takes so many tokens for a request beside those that this level has cost; whether there were so many left.
     pub(super) const fn take(&mut self, cost: u64, tokens: u64) -> bool {
         let all = self.spent.saturating_add(cost).saturating_add(self.out).saturating_add(tokens);
@@ -38,9 +44,10 @@ impl Purse {
     pub(super) const fn settle(&mut self, tokens: u64) {
         self.out = self.out.saturating_sub(tokens);
     }
-    /// A level ended, or the agreement, that has cost so many tokens; nothing is in flight.
+    /// A level ended, or the agreement, that has cost so many tokens. What is still in flight is given up: nobody will say
+    /// what it cost, so it has cost what was planned.
     pub(super) const fn close(&mut self, cost: u64) {
-        self.spent = self.spent.saturating_add(cost);
+        self.spent = self.spent.saturating_add(cost).saturating_add(self.out);
         self.out = 0;
     }
     /// That there is no time left, in words.
@@ -65,7 +72,9 @@ mod tests {
         // It was planned to cost 60 and has cost 20.
         purse.settle(60);
         assert!(!purse.take(20, 41) && purse.take(20, 40));
-        purse.close(95);
+        purse.settle(40);
+        // Of the first nothing was heard any more.
+        purse.close(55);
         assert!(purse.take(0, 5) && !purse.take(0, 1));
     }
 }

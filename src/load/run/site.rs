@@ -14,7 +14,7 @@ use crate::load::level::{Client, Level};
 use crate::load::plan::Plan;
 use crate::load::tally::{Ended, Frame, Tally};
 use crate::load::work::Job;
-use crate::model::Clock;
+use crate::model::{Clock, clock};
 
 use super::pace::Pacer;
 use super::purse::Purse;
@@ -148,7 +148,7 @@ impl<T: Transport> Site<T> {
     }
     /// How long a request may take.
     pub(super) fn limit(&self) -> Duration {
-        Duration::try_from_secs_f64(self.plan.timeout_s).unwrap_or(Duration::MAX)
+        clock::duration(self.plan.timeout_s).unwrap_or(Duration::MAX)
     }
     /// An idle connection, the one used last first, or a new one.
     pub(super) fn carrier(&self) -> Carrier<T::Lane> {

@@ -120,15 +120,20 @@ pub(super) const fn events(stamps: &[Stamp]) -> u64 {
     stamps.len() as u64
 }
 
-/// What a request cost, tokens. One that was refused or had no connection cost nothing; of one that broke off nobody
-/// knows, and it may have cost all, and more where more events came than tokens were planned.
+/// What a request cost, tokens: what the server says, but no less than went out and came back by our own count, or a
+/// server that says 0 would be asked for ever. One that was not sent cost nothing, one that was refused its prompt. Where
+/// nobody counts the output, as where the answer broke off, it may have cost all that was planned.
 pub(super) fn spent(ended: &Ended<'_>) -> u64 {
     let exchange = ended.exchange;
-    if matches!(exchange.fault, Some(Fault::Unconnected(_) | Fault::Refused { .. })) {
+    if exchange.dispatched.is_none() || matches!(exchange.fault, Some(Fault::Unconnected(_))) {
         return 0;
     }
     let usage = usage(exchange, ended.stamps);
-    let output = if exchange.fault.is_some() { usage.output } else { counted_output(exchange, ended.stamps) };
-    usage.prompt.unwrap_or_else(|| ended.prompt.into())
-        + output.unwrap_or_else(|| events(ended.stamps).max(ended.output.into()))
+    let prompt = usage.prompt.unwrap_or(0).max(ended.prompt.into());
+    let output = match &exchange.fault {
+        Some(Fault::Refused { .. }) => return prompt,
+        Some(_) => usage.output,
+        None => counted_output(exchange, ended.stamps),
+    };
+    prompt.saturating_add(output.unwrap_or_else(|| ended.output.into()).max(events(ended.stamps)))
 }

@@ -426,12 +426,16 @@ fn spent_tokens_are_counted_or_planned_and_those_of_faults_are_not_forgotten() {
         tally.spent_tokens()
     };
     let at = one(SECOND);
-    assert_eq!(spent(&at.clone().using(Some(Usage { prompt: Some(30), cached: None, output: Some(2) }))), 32);
+    let said =
+        |prompt, output| at.clone().using(Some(Usage { prompt: Some(prompt), cached: None, output: Some(output) }));
+    assert_eq!(spent(&said(30, 7)), 37);
+    // Ten were sent and three events came, whatever the server says.
+    assert_eq!([spent(&said(0, 0)), spent(&said(9, 2)), spent(&said(u64::MAX, u64::MAX))], [13, 13, 14]);
     assert_eq!(spent(&One { output: 40, ..at.clone().using(None) }), 50);
     assert_eq!(spent(&One { output: 40, ..at.clone().using(None).failing(Fault::Cut(String::new())) }), 50);
     // A stream that did not stop cost more than was planned, as far as is known.
     assert_eq!(spent(&One { output: 2, ..at.clone().using(None) }), 13);
-    assert_eq!((spent(&at.clone().failing(refused())), spent(&at.failing(Fault::Unconnected(String::new())))), (0, 0));
+    assert_eq!((spent(&at.clone().failing(refused())), spent(&at.failing(Fault::Unconnected(String::new())))), (10, 0));
 }
 
 #[test]

@@ -399,7 +399,7 @@ impl Picture<'_> {
     fn range(&self, quantile: &Quantile) -> RangeInclusive<u16> {
         // A hair inside the bucket: its upper edge belongs to the row below.
         let top = quantile.hi.map_or(0, |hi| self.row(hi * 0.999));
-        let bottom = self.row(if quantile.lo > 0.0 { quantile.lo * 1.001 } else { self.axis.lo });
+        let bottom = self.row(if quantile.lo > 0.0 { quantile.lo * 1.001 } else { self.axis.lo() });
         top..=bottom.max(top)
     }
 
@@ -432,10 +432,10 @@ impl Picture<'_> {
                 put(buf, area, (line, y), self.theme.style(Role::Border), format_args!("{tick}"));
             }
         };
-        if self.axis.hi > last * 1.01 {
+        if self.axis.hi() > last * 1.01 {
             label(self.row(last * 1.5), format_args!("{:>room$}", Edge::Above(last)));
         }
-        if self.axis.lo < first * 0.99 {
+        if self.axis.lo() < first * 0.99 {
             label(self.row(first / 1.5), format_args!("{:>room$}", Edge::Below(first)));
         }
         for value in self.axis.ticks(self.plot.height) {

@@ -12,7 +12,7 @@ use crate::app::View;
 use crate::model::{Time, Unit};
 use crate::ui::text::{columns, put, put_right};
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::Span;
+use crate::ui::units::{Decimals, Span};
 
 use super::{Scale, cell};
 
@@ -159,7 +159,7 @@ impl Display for Label {
             2
         };
         let unit = if self.blank { unit } else { unit.trim_start() };
-        write!(f, "{value:.decimals$}{}", if self.with_unit { unit } else { "" })
+        write!(f, "{}{}", Decimals(value, decimals), if self.with_unit { unit } else { "" })
     }
 }
 

@@ -4,13 +4,15 @@
 //! Else the upper end is the next of a coarse grid of round numbers above what is shown: it changes
 //! seldom, and since it depends on nothing but the data, two frames of the same data are the same.
 
-/// A linear axis.
+/// A linear axis. Its ends lie within [`FARTHEST`], so that their difference is a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     lo: f64,
     hi: f64,
 }
 
+/// Farthest from 0 that an end of an axis lies. Nothing that is measured comes near it; a server may say it all the same.
+const FARTHEST: f64 = 1e300;
 /// Round upper ends within a decade; halves and quarters of each are round as well.
 const NICE: [f64; 11] = [1.0, 1.2, 1.6, 2.0, 2.4, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
 
@@ -20,8 +22,9 @@ impl Scale {
 
     /// From `lo` to `hi`; an empty or unusable range becomes one that starts at `lo`.
     pub fn fixed(lo: f64, hi: f64) -> Self {
-        let lo = if lo.is_finite() { lo } else { 0.0 };
-        if hi.is_finite() && hi > lo { Self { lo, hi } } else { Self { lo, hi: lo + lo.abs().max(1.0) } }
+        let lo = if lo.is_finite() { lo.clamp(-FARTHEST, FARTHEST) } else { 0.0 };
+        let hi = if hi.is_finite() { hi.min(FARTHEST) } else { lo };
+        if hi > lo { Self { lo, hi } } else { Self { lo, hi: lo + lo.abs().max(1.0) } }
     }
 
     /// From 0 to a round number that is no less than `max` and no less than `least`.
@@ -51,6 +54,7 @@ pub fn nice_up(value: f64) -> f64 {
     if !value.is_finite() || value <= 0.0 {
         return 1.0;
     }
+    let value = value.min(FARTHEST);
     let decade = 10f64.powf(value.log10().floor());
     // A hair of slack: 4.8 / 1.0 must not step over 4.8 for a rounding error.
     let nice = NICE.iter().find(|n| **n * decade >= value * (1.0 - 1e-9)).unwrap_or(&10.0) * decade;

@@ -110,10 +110,20 @@ async fn a_stream_that_goes_on_beyond_what_was_asked_for_is_given_up() {
     let mut bench = Bench::new([endless, stream(1, &[say("b")])]);
     let call = Call { output: Some(5), ..post() };
     let exchange = bench.lane.stream(call, &mut bench.stamps).await;
-    let words = "it goes on after 84 events though 5 tokens were asked for";
+    let words = "it goes on after 21 tokens though 5 tokens were asked for";
     assert_eq!(exchange.fault, Some(Fault::Malformed(words.to_owned())));
-    assert_eq!((bench.stamps.len(), since(&exchange, Some(exchange.end))), (84, Some(85)));
+    assert_eq!((bench.stamps.len(), since(&exchange, Some(exchange.end))), (22, Some(22)));
     assert!(bench.stream().await.connected, "its connection is dropped");
+    // Events without content are none of tokens, but have an end too; so has an event of many tokens.
+    let empty = [vec![Step::Hear, send(HEAD)], vec![vec![send(chunk(say("")))]; 300].concat()].concat();
+    let many = format!("data: {{\"choices\":[{{\"index\":0,\"text\":\"a\",\"token_ids\":{:?}}}]}}\n\n", [1; 22]);
+    let many = vec![Step::Hear, send(HEAD), send(chunk(&many)), Step::Hold];
+    for (steps, words) in [(empty, "it goes on after 84 events"), (many, "it goes on after 21 tokens")] {
+        let mut bench = Bench::new([steps]);
+        let call = Call { output: Some(5), ..post() };
+        let exchange = bench.lane.stream(call, &mut bench.stamps).await;
+        assert!(matches!(&exchange.fault, Some(Fault::Malformed(why)) if why.starts_with(words)), "{exchange:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

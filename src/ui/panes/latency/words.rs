@@ -4,7 +4,8 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::derive::quantile::Quantile;
 use crate::model::{Metric, Reading};
-use crate::ui::units::{Seconds, Span};
+use crate::ui::text::columns;
+use crate::ui::units::{Decimals, Seconds, Span};
 
 /// Name of a latency.
 pub(in crate::ui::panes) const fn name(metric: Metric) -> &'static str {
@@ -112,7 +113,7 @@ impl Display for Compact {
             v if v < 9.995 => write!(f, "{v:.2}s"),
             v if v < 99.95 => write!(f, "{v:.1}s"),
             v if v < 9999.5 => write!(f, "{v:.0}s"),
-            v => write!(f, "{:.0}h", v / 3600.0),
+            v => write!(f, "{}h", Decimals(v / 3600.0, 0)),
         }
     }
 }
@@ -221,14 +222,13 @@ fn pad(f: &mut Formatter<'_>, sign: &str, value: f64, space: &str) -> fmt::Resul
         v if v < 0.999 => (v * 1e3, "ms"),
         v => (v, "s"),
     };
-    let digits = value.max(1.0).log10().floor() as usize + 1;
     // A fraction only where the number is not whole: edges such as 2.5 s.
-    let decimals = usize::from((value - value.round()).abs() > 0.01);
-    let used = sign.len() + digits + decimals * 2 + space.len() + unit.chars().count();
-    for _ in used..f.width().unwrap_or(0) {
+    let number = Decimals(value, usize::from((value - value.round()).abs() > 0.01));
+    let used = columns(format_args!("{sign}{number}{space}{unit}"));
+    for _ in usize::from(used)..f.width().unwrap_or(0) {
         f.write_str(" ")?;
     }
-    write!(f, "{sign}{value:.decimals$}{space}{unit}")
+    write!(f, "{sign}{number}{space}{unit}")
 }
 
 /// A length of time, ms, that need not be round: "199 s", "10 min".
