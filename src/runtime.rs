@@ -42,8 +42,11 @@ pub use headless_probe::{Interrupted, Prepared, Ran, Step, Wanted};
 pub use probes::{Manner, Probes, Setup};
 pub use session::{Session, SessionError};
 
-/// Time between two frames while nothing is pressed, ms.
+/// Time between two looks for something new while nothing is pressed, ms.
 const FRAME_MS: u64 = 250;
+/// New readings are drawn this often, ms: a column of a plot is a second or more, a key is answered at once, and frames
+/// are half of what warptop costs.
+const READINGS_MS: u64 = 500;
 
 /// All that the program hears from outside, and how it lets go of the terminal.
 pub struct Inputs {
@@ -184,7 +187,7 @@ impl<B: Backend> Program<B> {
         let now = self.inputs.clock.now();
         let moving = self.app.playhead.moving();
         let played = moving && self.app.playhead.plays();
-        let new_data = moving && self.session.store.version() != shown.version;
+        let new_data = moving && self.session.store.version() != shown.version && now.since(shown.at) >= READINGS_MS;
         // Ages are shown to the second at least.
         let probed = self.probes.as_ref().map(Probes::version) != self.probed;
         self.dirty || played || new_data || probed || now.0 / 1000 != shown.at.0 / 1000

@@ -367,6 +367,39 @@ mod tables {
         }
     }
 
+    /// Files that may hold unsafe code, with the reason that each gives.
+    fn unsafe_table() -> String {
+        let mut files = Vec::new();
+        rust_files(&root().join("src"), &mut files);
+        let mut table = "| file | why |\n| --- | --- |\n".to_owned();
+        for path in files {
+            let text = fs::read_to_string(&path).unwrap();
+            let name = path.strip_prefix(root()).unwrap().to_string_lossy();
+            for (at, _) in text.match_indices("(unsafe_code, reason = \"") {
+                let reason = text[at..].split('"').nth(1).unwrap();
+                let _ = writeln!(table, "| `{name}` | {reason} |");
+            }
+        }
+        table
+    }
+
+    fn rust_files(dir: &Path, into: &mut Vec<std::path::PathBuf>) {
+        let mut entries: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        entries.sort();
+        for path in entries {
+            if path.is_dir() {
+                rust_files(&path, into);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                into.push(path);
+            }
+        }
+    }
+
+    #[test]
+    fn the_security_page_lists_all_unsafe_code() {
+        hold("docs/security.md", &[("unsafe code", unsafe_table())]);
+    }
+
     #[test]
     fn the_tables_of_engines_are_what_the_adapters_make_of_the_bodies() {
         let shown = shown();

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -28,7 +28,8 @@ struct Rig {
     program: Program<TestBackend>,
     store: Arc<Store>,
     clock: Arc<SystemClock>,
-    home: TempDir,
+    files: Files,
+    _home: TempDir,
 }
 
 fn fake() -> usize {
@@ -38,12 +39,13 @@ fn fake() -> usize {
 impl Rig {
     /// A screen on a host of whose memory so much is in use, and a request for the fake probe.
     fn new(mode: &str, seconds: f64, used: f64) -> Self {
-        Self::at(tempfile::tempdir().unwrap(), mode, seconds, used)
+        Self::at(tempfile::tempdir().unwrap(), Path::new(""), mode, seconds, used)
     }
 
-    /// The same with the reports of this folder.
-    fn at(home: TempDir, mode: &str, seconds: f64, used: f64) -> Self {
+    /// The same with the reports of this folder, or one below it.
+    fn at(home: TempDir, below: &Path, mode: &str, seconds: f64, used: f64) -> Self {
         let clock = Arc::new(SystemClock::start());
+        let files = Files::at(&home.path().join(below));
         let store = Arc::new(Store::new(Retention::HOUR));
         let mut host = Batch::new(SourceId::Host, clock.now(), Batch::FOREVER);
         host.push(Subject::Host, Metric::HostMemTotal, 64e9);
@@ -53,7 +55,7 @@ impl Rig {
         let probes = Probes::start(Setup {
             sink: Sink::new(Arc::clone(&store), None),
             clock: Arc::clone(&clock) as _,
-            files: Ok(Files::at(home.path())),
+            files: Ok(files.clone()),
             program: PathBuf::from(env!("CARGO_BIN_EXE_warptop")),
             reach: Reach::default(),
         });
@@ -66,7 +68,7 @@ impl Rig {
         let terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
         let mut program = Program::new(terminal, inputs, Session::on(Arc::clone(&store), Origin::Live), Theme::FULL);
         program.run_probes(probes);
-        Self { program, store, clock, home }
+        Self { program, store, clock, files, _home: home }
     }
 
     fn press(&mut self, key: char) -> Option<Exit> {
@@ -101,7 +103,7 @@ impl Rig {
     }
 
     fn reports(&self) -> Vec<Report> {
-        Files::at(self.home.path()).list().0
+        self.files.list().0
     }
 
     /// The one report, once it is written: the screen does not wait for the disk.
@@ -190,7 +192,7 @@ fn a_report_that_is_kept_is_read_without_running_anything() {
         ..report.clone()
     };
     Files::at(home.path()).keep(&elsewhere).unwrap();
-    let mut rig = Rig::at(home, "good", 0.1, 8e9);
+    let mut rig = Rig::at(home, Path::new(""), "good", 0.1, 8e9);
     rig.open();
     rig.press('n');
     rig.until(&["host memory", "101 GB/s"]);
@@ -238,15 +240,13 @@ fn what_runs_is_seen_and_stopped_from_anywhere() {
 
 #[test]
 fn a_run_of_another_process_is_seen_and_so_is_its_result() {
-    let (home, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    // The same place for both.
-    std::fs::create_dir(state.path().join("warptop")).unwrap();
-    std::os::unix::fs::symlink(home.path(), state.path().join("warptop/probes")).unwrap();
+    let state = tempfile::tempdir().unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_warptop"));
     command.args(["probe", "fake", "--yes", "--no-discover", "--seconds", "4"]).env("XDG_STATE_HOME", state.path());
     let quiet = std::process::Stdio::null;
     let mut other = command.stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().unwrap();
-    let mut rig = Rig::at(home, "good", 0.1, 8e9);
+    // The same place for both.
+    let mut rig = Rig::at(state, Path::new("warptop/probes"), "good", 0.1, 8e9);
     rig.press('n');
     rig.press('p');
     rig.press('z');

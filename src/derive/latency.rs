@@ -1,11 +1,12 @@
 //! The latency heat map's numbers: columns of time, log rows of latency, and quantiles for each column.
 //!
-//! Columns are slots of absolute time that are never shorter than the scrape interval, so that the
-//! picture scrolls by whole cells instead of shimmering, and a slot never alternates between one scrape
-//! and two for want of room. Buckets are uneven, so a pixel gets the share of its bucket's count that
-//! its part of the log axis has (density = count ÷ log-width): a wide bucket does not look hot. It must
-//! not know colours or characters. Invariant: what was not scraped is never shown as no traffic.
+//! Columns are slots of absolute time that are never shorter than the scrape interval, so that the picture scrolls by
+//! whole cells instead of shimmering, and a slot never alternates between one scrape and two for want of room. Buckets
+//! are uneven, so a pixel gets the share of its bucket's count that its part of the log axis has (density = count ÷
+//! log-width): a wide bucket does not look hot. It must not know colours or characters. Invariant: what was not scraped
+//! is never shown as no traffic.
 
+mod memo;
 pub mod summary;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::store::{Data, HistogramSeries, HistogramWindow, Interval, Window};
 
 pub use super::axis::LogAxis;
 use super::quantile::{Quantile, enough, highest_allowed, quantile};
+use memo::QuantileMemo;
 
 /// What is known about a slot of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +69,7 @@ pub struct Grid {
     high_q: Option<f64>,
     visible: HistogramWindow,
     scratch: HistogramWindow,
+    memo: QuantileMemo,
 }
 
 /// A quantile with its name's number.
@@ -181,15 +184,19 @@ impl Grid {
         let busy = self.columns.iter().filter(|c| c.n > 0).count();
         let most = |q: f64| self.columns.iter().filter(|c| enough(q, c.n)).count() * 2 >= busy.max(1);
         self.high_q = [0.99, 0.95].into_iter().find(|&q| most(q));
-        let buckets = self.buckets();
         self.scratch.edges = Arc::clone(&self.edges);
-        for (i, column) in self.columns.iter_mut().enumerate().filter(|(_, c)| c.n > 0) {
-            self.scratch.counts.clear();
-            self.scratch.counts.extend_from_slice(&self.counts[i * buckets..(i + 1) * buckets]);
-            (self.scratch.n, self.scratch.sum) = (column.n, self.sums[i]);
-            column.p50 = quantile(&self.scratch, 0.5).filter(|q| q.enough);
-            column.high = self.high_q.and_then(|q| quantile(&self.scratch, q)).filter(|q| q.enough);
+        self.memo.keep_for(&self.edges, self.high_q);
+        let columns = self.columns.iter_mut().zip(self.counts.chunks(self.edges.len() + 1)).zip(&self.sums);
+        for ((column, counts), &sum) in columns.filter(|((column, _), _)| column.n > 0) {
+            let known = self.memo.find(column, counts, sum);
+            [column.p50, column.high] = known.unwrap_or_else(|| {
+                counts.clone_into(&mut self.scratch.counts);
+                (self.scratch.n, self.scratch.sum) = (column.n, sum);
+                let at = |q| quantile(&self.scratch, q).filter(|q| q.enough);
+                [at(0.5), self.high_q.and_then(at)]
+            });
         }
+        self.memo.remember(&self.columns, &self.counts, &self.sums);
     }
 
     fn buckets(&self) -> usize {
@@ -346,10 +353,10 @@ mod tests {
     use proptest::prelude::*;
 
     const EDGES: [f64; 5] = [0.1, 0.25, 0.5, 1.0, 2.5];
-    const ENGINE: Subject = Subject::Engine(0);
+    pub(super) const ENGINE: Subject = Subject::Engine(0);
 
     /// A store scraped at these times with these totals per bucket.
-    fn store(scrapes: &[(u64, [u32; 6])]) -> Store {
+    pub(super) fn store(scrapes: &[(u64, [u32; 6])]) -> Store {
         let store = Store::new(Retention::HOUR);
         for (at, totals) in scrapes {
             let mut batch = Batch::new(SourceId::Engine(0), Time(*at), 3500);

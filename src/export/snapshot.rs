@@ -47,6 +47,9 @@ pub struct Snapshot {
     engines: Vec<Engine>,
     host: Host,
     processes: Vec<Process>,
+    /// Those that the table has no room for; left out where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more_processes: Option<MoreRows>,
     /// Why the server is slow, most harmful first. Its windows are its own.
     diagnosis: Vec<FindingRow>,
     /// What came and went in the time that is kept, newest first.
@@ -197,6 +200,7 @@ pub fn snapshot(data: &Data, mode: Mode, window: Window, slo: &Slo) -> Snapshot 
         engines,
         host,
         processes,
+        more_processes: more_rows(data, window),
         diagnosis: rows(diagnosis),
         events: events(timeline.spans(), diagnosis.at),
         signals: signals(diagnosis),
@@ -302,6 +306,18 @@ fn host(data: &Data, window: Window, gaps: &mut Gaps) -> Host {
         mem_total_bytes: gaps.whole("mem_total_bytes", newest(Metric::HostMemTotal)),
         swap_used_bytes: gaps.whole("swap_used_bytes", newest(Metric::SwapUsed)),
     }
+}
+
+/// What the process table leaves out.
+#[derive(Clone, Debug, Serialize)]
+struct MoreRows {
+    count: u32,
+    gpu_mem_bytes: u64,
+}
+
+fn more_rows(data: &Data, window: Window) -> Option<MoreRows> {
+    let more = data.current_processes(window.end)?.more;
+    (more.count > 0).then_some(MoreRows { count: more.count, gpu_mem_bytes: more.gpu_mem as u64 })
 }
 
 /// A row for each process and GPU; a process without device memory has one row of its own.
@@ -411,7 +427,7 @@ fn nameless(held: &GpuProcess, place: usize, why: Why, gaps: &mut Gaps) -> Proce
 mod tests {
     use super::*;
     use crate::model::ceiling::CeilingOrigin;
-    use crate::model::{Batch, CpuLimits, ProcessSample, ThreadSample, Time};
+    use crate::model::{Batch, CpuLimits, MoreProcesses, ProcessSample, ThreadSample, Time};
     use crate::store::{Retention, Store};
 
     const AT: Time = Time(1_795_960_600_000);
@@ -428,6 +444,7 @@ mod tests {
             };
             let limits = CpuLimits { allowed: 1.0.into(), ..CpuLimits::default() };
             let mut batch = Batch::new(SourceId::Process, at, 3_500);
+            batch.more_processes = Some(MoreProcesses { count: 136, gpu_mem: 5e9 });
             batch.processes = Some(vec![ProcessSample {
                 pid: 7,
                 gpus: vec![(0, 1e9.into()), (1, 1e9.into())],
@@ -446,6 +463,7 @@ mod tests {
         assert_eq!((&process["state"], &process["busiest_thread"]), (&"disk sleep".into(), &thread));
         assert_eq!((&process["cpus_allowed"], &process["gpu_share_pct"]), (&1.into(), &40.0.into()));
         assert_eq!(process["other"], false);
+        assert_eq!(read["more_processes"], serde_json::json!({"count": 136, "gpu_mem_bytes": 5_000_000_000_u64}));
         let why = |key: &str| {
             let row = read["missing"].as_array()?.iter().find(|row| row["key"] == key)?;
             Some(row["why"].clone())

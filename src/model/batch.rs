@@ -11,7 +11,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::process::is_zero;
-use super::{EventLine, GpuProcess, Mark, Metric, ProcessSample, Reading, Subject, Time, plausible};
+use super::{EventLine, GpuProcess, Mark, Metric, MoreProcesses, ProcessSample, Reading, Subject, Time, plausible};
 
 /// Where a batch comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -251,6 +251,8 @@ pub struct Batch {
     pub facts: Vec<Fact>,
     /// Processes, when this batch is a reading of the process table.
     pub processes: Option<Vec<ProcessSample>>,
+    /// Processes that this reading of the table has no room for.
+    pub more_processes: Option<MoreProcesses>,
     /// Processes with device memory, when this batch lists them.
     pub gpu_processes: Option<Vec<GpuProcess>>,
     /// Runs of probes that began or ended.
@@ -283,6 +285,7 @@ impl Batch {
             histograms: Vec::new(),
             facts: Vec::new(),
             processes: None,
+            more_processes: None,
             gpu_processes: None,
             marks: Vec::new(),
             events: Vec::new(),
@@ -311,6 +314,7 @@ impl Batch {
         self.histograms.clear();
         self.facts.clear();
         self.processes = None;
+        self.more_processes = None;
         self.gpu_processes = None;
         self.marks.clear();
         self.events.clear();
@@ -401,6 +405,15 @@ enum Known<T> {
     Newer(serde::de::IgnoredAny),
 }
 
+impl<T> Known<T> {
+    fn get(self) -> Option<T> {
+        match self {
+            Self::Here(part) => Some(part),
+            Self::Newer(_) => None,
+        }
+    }
+}
+
 /// Parts of a batch. What is passed over takes no room: a line of 1 MiB may hold half a million of nothing.
 struct Parts<T>(Vec<T>);
 
@@ -421,9 +434,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Parts<T> {
             fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
                 let mut parts = Vec::new();
                 while let Some(part) = list.next_element::<Known<T>>()? {
-                    if let Known::Here(part) = part {
-                        parts.push(part);
-                    }
+                    parts.extend(part.get());
                 }
                 Ok(parts)
             }
@@ -450,6 +461,9 @@ impl Serialize for Batch {
         }
         if let Some(processes) = &self.processes {
             map.serialize_entry("procs", processes)?;
+        }
+        if let Some(more) = &self.more_processes {
+            map.serialize_entry("more_procs", more)?;
         }
         if let Some(processes) = &self.gpu_processes {
             map.serialize_entry("gpu_procs", processes)?;
@@ -491,6 +505,7 @@ impl<'de> Deserialize<'de> for Batch {
             #[serde(default)]
             facts: Parts<Fact>,
             procs: Option<Vec<ProcessSample>>,
+            more_procs: Option<Known<MoreProcesses>>,
             gpu_procs: Option<Vec<GpuProcess>>,
             #[serde(default)]
             marks: Parts<Mark>,
@@ -514,13 +529,11 @@ impl<'de> Deserialize<'de> for Batch {
             histograms: line.h.0,
             facts: line.facts.0,
             processes: line.procs,
+            more_processes: line.more_procs.and_then(Known::get),
             gpu_processes: line.gpu_procs,
             marks: line.marks.0,
             events: line.events.0,
-            state: line.state.and_then(|state| match state {
-                Known::Here(state) => Some(state),
-                Known::Newer(_) => None,
-            }),
+            state: line.state.and_then(Known::get),
             breaks: line.breaks,
             partial: line.partial,
             paused_ms: line.paused_ms,
@@ -548,6 +561,7 @@ mod tests {
             sum: Some(1.5),
             sets: u64::MAX - 1,
         });
+        batch.more_processes = Some(MoreProcesses { count: 136, gpu_mem: 1e10 });
         batch.gpu_processes = Some(vec![GpuProcess { gpu: 0, pid: 7, mem: Reading::Value(1e9), share: 30.0.into() }]);
         for edge in [Edge::Start(60_000), Edge::End("done".into())] {
             batch.marks.push(Mark { subject: Subject::Gpu(0), probe: "hbm".into(), run: "r1".into(), edge });

@@ -25,5 +25,5 @@ pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use event::{EventEdge, EventLine};
 pub use mark::{Edge, Mark};
 pub use metric::{Domain, Kind, Metric, Unit};
-pub use process::{CpuLimits, GpuProcess, ProcessSample, ProcessState, ThreadSample};
+pub use process::{CpuLimits, GpuProcess, MoreProcesses, ProcessSample, ProcessState, ThreadSample};
 pub use reading::{Reading, Subject, Why};

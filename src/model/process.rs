@@ -116,6 +116,15 @@ impl Default for CpuLimits {
     }
 }
 
+/// Processes that a table has no room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MoreProcesses {
+    /// How many.
+    pub count: u32,
+    /// Device memory that they hold, bytes, as far as it is known.
+    pub gpu_mem: f64,
+}
+
 /// One process as read, totals still totals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessSample {

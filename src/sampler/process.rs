@@ -19,9 +19,10 @@ use procfs::ProcError;
 use procfs::process::{FDTarget, Process, Stat, Status};
 
 use crate::engine::launch;
+use crate::model::limits::PROCESS_ROWS as MAX_ROWS;
 use crate::model::{
-    Batch, FactKey, GpuProcess, Metric, ProcessSample, ProcessState, Reading, SourceId, SourceState, Subject, Time,
-    Why, text,
+    Batch, FactKey, GpuProcess, Metric, MoreProcesses, ProcessSample, ProcessState, Reading, SourceId, SourceState,
+    Subject, Time, Why, text,
 };
 use crate::store::Data;
 
@@ -38,8 +39,6 @@ pub(super) const SAMPLER: Sampler = Sampler {
     start: |context, _| start(context, SourceId::Process, "warptop-process", run),
 };
 
-/// Rows of the table, at most.
-const MAX_ROWS: usize = 64;
 /// Readings between two looks for new engines.
 const SEARCH_EVERY: u64 = 10;
 /// Searches after which every command line is looked at again: a shell may have become an engine.
@@ -56,7 +55,8 @@ fn run(context: &Context) {
         let (at, began) = (context.clock.now(), context.clock.micros());
         let known = Known::of(&context.sink.store().read(), at);
         let mut batch = Batch::new(SourceId::Process, at, SECOND_VALID_MS);
-        batch.processes = Some(table.read(&known, began));
+        let (rows, more) = table.read(&known, began);
+        (batch.processes, batch.more_processes) = (Some(rows), more);
         batch.took_us = u32::try_from(context.clock.micros() - began).unwrap_or(u32::MAX);
         batch.state = Some(SourceState::Ok);
         context.sink.send(&batch);
@@ -133,13 +133,13 @@ impl Table {
 
     /// One row for each process on a GPU, then one for each engine that is on none, then those that take the CPU
     /// from them; `now` in µs.
-    fn read(&mut self, known: &Known, now: u64) -> Vec<ProcessSample> {
+    fn read(&mut self, known: &Known, now: u64) -> (Vec<ProcessSample>, Option<MoreProcesses>) {
         if self.readings.is_multiple_of(SEARCH_EVERY) {
             self.search();
         }
         self.readings += 1;
         self.limits.renew();
-        let mut rows = self.on_gpus(&known.on_gpu);
+        let (mut rows, more) = self.on_gpus(known);
         for pid in self.engines.iter().chain(&known.answer).copied().collect::<Vec<_>>() {
             // An engine that has ended since the search is no row.
             self.add(&mut rows, ProcessSample { pid, ..ProcessSample::default() });
@@ -148,14 +148,16 @@ impl Table {
         for pid in self.others(&rows, known, now, known.short_of_cpu || confined) {
             self.add(&mut rows, ProcessSample { pid, other: true, ..ProcessSample::default() });
         }
-        rows
+        (rows, more)
     }
 
-    /// One row for each process that the driver lists.
-    fn on_gpus(&mut self, on_gpu: &[GpuProcess]) -> Vec<ProcessSample> {
+    /// One row for each process that the driver lists, and what there is no room for: those of engines come first, then
+    /// those that hold most.
+    fn on_gpus(&mut self, known: &Known) -> (Vec<ProcessSample>, Option<MoreProcesses>) {
         let mut rows: Vec<ProcessSample> = Vec::new();
-        for process in on_gpu.iter().filter(|p| p.pid != self.own) {
-            let place = rows.iter().position(|row| row.pid == process.pid).unwrap_or_else(|| {
+        let mut places: HashMap<u32, usize> = HashMap::new();
+        for process in known.on_gpu.iter().filter(|p| p.pid != self.own) {
+            let place = *places.entry(process.pid).or_insert_with(|| {
                 rows.push(ProcessSample { pid: process.pid, ..ProcessSample::default() });
                 rows.len() - 1
             });
@@ -164,14 +166,17 @@ impl Table {
                 rows[place].shares.push((process.gpu, process.share));
             }
         }
-        rows.truncate(MAX_ROWS);
+        // Engines that are on no GPU are listed as well.
+        let beside = self.engines.iter().chain(&known.answer).collect::<HashSet<_>>();
+        let beside = beside.into_iter().filter(|pid| !places.contains_key(pid)).count().min(MAX_ROWS / 4);
+        let more = cut(&mut rows, &known.belong, MAX_ROWS - beside);
         for row in &mut rows {
             match self.fill(row, true) {
                 Ok(()) => {}
                 Err(reason) => unread_because(row, reason),
             }
         }
-        rows
+        (rows, more)
     }
 
     /// Adds the row of a process that is not there yet, if it can be read and there is room.
@@ -246,6 +251,22 @@ impl Table {
             }
         }
     }
+}
+
+/// Leaves at most `room` rows: those in `belong` before all others, and then those with most device memory. What went, if
+/// anything did.
+fn cut(rows: &mut Vec<ProcessSample>, belong: &[u32], room: usize) -> Option<MoreProcesses> {
+    let held = |row: &ProcessSample| row.gpus.iter().filter_map(|(_, mem)| mem.value()).sum::<f64>();
+    if rows.len() <= room {
+        return None;
+    }
+    let belong: HashSet<u32> = belong.iter().copied().collect();
+    rows.sort_by(|a, b| {
+        belong.contains(&b.pid).cmp(&belong.contains(&a.pid)).then_with(|| held(b).total_cmp(&held(a)))
+    });
+    let gone = rows.split_off(room);
+    let count = u32::try_from(gone.len()).unwrap_or(u32::MAX);
+    Some(MoreProcesses { count, gpu_mem: gone.iter().map(held).sum() })
 }
 
 /// Whether the command line of a process is that of a serving engine.
@@ -372,6 +393,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_the_table_has_no_room_for_is_counted_and_engines_come_first() {
+        let row = |pid: u32, mem: f64| ProcessSample { pid, gpus: vec![(0, mem.into())], ..ProcessSample::default() };
+        let mut rows: Vec<_> = (1..=200).map(|pid| row(pid, if pid > 137 { 5e9 } else { 1e9 })).collect();
+        let more = cut(&mut rows, &[7], MAX_ROWS);
+        assert_eq!((rows.len(), rows[0].pid, more), (64, 7, Some(MoreProcesses { count: 136, gpu_mem: 136e9 })));
+        assert!(rows[1..].iter().all(|row| row.pid > 137), "the largest are shown");
+        assert_eq!((cut(&mut rows, &[], MAX_ROWS), rows.len()), (None, 64));
+        // Engines that are on no GPU have their rows too.
+        let mut table = Table { engines: vec![1_000, 1_001], ..Table::new() };
+        let on_gpu = (0..100).map(|i| held(0, u32::MAX - i, 1.0)).collect();
+        let (rows, more) = table.on_gpus(&Known { on_gpu, ..Known::default() });
+        assert_eq!((rows.len(), more.map(|more| more.count)), (62, Some(38)));
+    }
+
     fn held(gpu: u8, pid: u32, bytes: f64) -> GpuProcess {
         GpuProcess { gpu, pid, mem: Reading::Value(bytes), share: Reading::Missing(Why::NotYet) }
     }
@@ -388,7 +424,7 @@ mod tests {
         table.host_pids = true;
         let on = |gpu, pid| held(gpu, pid, 1e9);
         let half = GpuProcess { share: 50.0.into(), ..on(1, pid) };
-        let rows = table.read(&on_gpu(&[on(0, pid), half, on(1, std::process::id())]), 0);
+        let rows = table.read(&on_gpu(&[on(0, pid), half, on(1, std::process::id())]), 0).0;
         let row = rows.iter().find(|row| row.pid == pid).unwrap();
         assert_eq!((row.gpus.len(), &*row.command), (2, "sleep 600"));
         assert!(row.rss.value().unwrap() > 0.0 && row.page_table.value().unwrap() > 0.0 && row.start > 0, "{row:?}");
@@ -406,7 +442,7 @@ mod tests {
         let here = Sleeper::start();
         let same_number = held(3, here.pid(), 6.0);
         table.host_pids = false;
-        let rows = table.read(&on_gpu(&[gone, same_number]), 0);
+        let rows = table.read(&on_gpu(&[gone, same_number]), 0).0;
         assert_eq!(rows[0].gpus, [(3, Reading::Value(5.0))]);
         assert!(rows[0].cpu_ms.why().is_some());
         assert_eq!(rows[1].rss, Reading::Missing(Why::NotPermitted), "holds no device, so it is another process");
@@ -415,7 +451,7 @@ mod tests {
 
     /// Reads the row of a process until it is in this state.
     fn until_state(table: &mut Table, pid: u32, state: ProcessState) {
-        while table.read(&on_gpu(&[held(0, pid, 1.0)]), 0)[0].state != Some(state) {
+        while table.read(&on_gpu(&[held(0, pid, 1.0)]), 0).0[0].state != Some(state) {
             std::thread::yield_now();
         }
     }
@@ -435,7 +471,7 @@ mod tests {
         kill_process(id, Signal::KILL).unwrap();
         until_state(&mut table, pid, ProcessState::Zombie);
         child.0.wait().unwrap();
-        assert_eq!(table.read(&on_gpu(&[held(0, pid, 1.0)]), 0)[0].state, None, "gone");
+        assert_eq!(table.read(&on_gpu(&[held(0, pid, 1.0)]), 0).0[0].state, None, "gone");
     }
 
     /// Whom [`two_more_seconds`] sees, and how often it was asked.
@@ -457,7 +493,7 @@ mod tests {
         let mut table = Table { look: two_more_seconds, ..Table::new() };
         let mut row = |short_of_cpu, belong: &[u32], at| {
             let known = Known { short_of_cpu, belong: belong.to_vec(), ..Known::default() };
-            table.read(&known, at).into_iter().find(|row| row.pid == pid)
+            table.read(&known, at).0.into_iter().find(|row| row.pid == pid)
         };
         assert!(row(false, &[], 0).is_none() && row(true, &[], SECOND).is_none());
         let listed = row(true, &[], 3 * SECOND).unwrap();
@@ -501,6 +537,6 @@ mod tests {
     #[test]
     fn rows_are_bounded() {
         let many: Vec<_> = (0..500).map(|i| held(0, u32::MAX - i, 1.0)).collect();
-        assert_eq!(Table::new().read(&on_gpu(&many), 0).len(), MAX_ROWS);
+        assert_eq!(Table::new().read(&on_gpu(&many), 0).0.len(), MAX_ROWS);
     }
 }

@@ -205,6 +205,7 @@ impl Data {
         if let Some(processes) = &batch.processes {
             let rows = processes.iter().take(limits::PROCESS_ROWS).cloned();
             self.processes.push(batch.at, batch.valid_ms, rows.map(limits::fit_row).collect(), &self.keep);
+            self.processes.note_more(batch.at, batch.more_processes.unwrap_or_default());
         }
         if let Some(processes) = &batch.gpu_processes {
             self.gpu_processes.clear();

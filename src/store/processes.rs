@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::model::{CpuLimits, ProcessSample, ProcessState, Reading, ThreadSample, Time, Why};
+use crate::model::{CpuLimits, MoreProcesses, ProcessSample, ProcessState, Reading, ThreadSample, Time, Why};
 
 use super::Retention;
 
@@ -63,6 +63,8 @@ pub struct ProcessTable {
     pub valid_ms: u32,
     /// One row a process.
     pub rows: Vec<ProcessRow>,
+    /// Those that there is no row for.
+    pub more: MoreProcesses,
 }
 
 impl ProcessTable {
@@ -178,7 +180,7 @@ impl ProcessHistory {
             }
         }
         self.before = Some((at, kept));
-        self.tables.push_back((ProcessTable { at, valid_ms, rows }, bytes));
+        self.tables.push_back((ProcessTable { at, valid_ms, rows, more: MoreProcesses::default() }, bytes));
         let oldest = at - u64::from(keep.full_ms);
         while self.tables.front().is_some_and(|(t, _)| t.at < oldest)
             || (self.bytes > keep.process_bytes && self.tables.len() > 1)
@@ -190,6 +192,13 @@ impl ProcessHistory {
     /// Forgets the last totals: the next reading starts anew.
     pub(super) fn break_off(&mut self) {
         self.before = None;
+    }
+
+    /// Notes which processes the table of this moment has no room for.
+    pub(super) fn note_more(&mut self, at: Time, more: MoreProcesses) {
+        if let Some((table, _)) = self.tables.back_mut().filter(|(table, _)| table.at == at) {
+            table.more = more;
+        }
     }
 
     /// The newest table read at or before `at`, whatever its age.

@@ -12,7 +12,7 @@ use ratatui::style::{Modifier, Style};
 
 use crate::app::View;
 use crate::engine::shown;
-use crate::model::{FactKey, ProcessState, Reading, SourceId, SourceState, Subject, Time, Why};
+use crate::model::{FactKey, MoreProcesses, ProcessState, Reading, SourceId, SourceState, Subject, Time, Why};
 use crate::store::{Data, ProcessRow, ProcessTable};
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::{put, put_wrapped};
@@ -195,6 +195,11 @@ impl Processes {
             1 => write!(title, "1 holds {} of GPU memory", Bytes(Reading::new(bytes))),
             n => write!(title, "{n} hold {} of GPU memory", Bytes(Reading::new(bytes))),
         };
+        if table.more.count > 0 {
+            let MoreProcesses { count, gpu_mem } = table.more;
+            let verb = if count == 1 { "process holds" } else { "processes hold" };
+            let _ = write!(title, ", and {count} more {verb} {}", Bytes(Reading::new(gpu_mem)));
+        }
         let faults: f64 = self.rows.iter().filter_map(|row| row.majflt_per_s.value()).sum();
         if faults >= 0.05 {
             let _ = write!(title, ", {} major faults/s", Number(Reading::new(faults)));
@@ -508,6 +513,25 @@ mod tests {
     fn rows_without_room_are_counted() {
         let (_, rows) = drawn(&two_readings(), 101_000, (60, 4));
         assert_eq!((rows.len(), rows[3].as_str()), (4, "+2 more"), "{rows:#?}");
+    }
+
+    /// Fault: driver: more processes on a GPU than a table has rows
+    /// Seen: the title of the processes ends with `, and 136 more processes hold 12.3 GiB`
+    /// Works: the rows, and their sum
+    /// Recovers: with the first table that has room
+    #[test]
+    fn processes_that_have_no_row_are_counted_in_the_title() {
+        let table = |count| {
+            let mut batch = Batch::new(SourceId::Process, Time(100_000), 3_500);
+            batch.processes = Some(vec![process(7, "vllm", &[(0, 70.0)], 1.0, 0.0)]);
+            batch.more_processes = Some(MoreProcesses { count, gpu_mem: 12.3 * 1_073_741_824.0 });
+            let store = Store::new(Retention::HOUR);
+            store.push(&batch);
+            drawn(&store, 100_000, (110, 6)).0
+        };
+        assert_eq!(table(136), "1 holds 70.0 GiB of GPU memory, and 136 more processes hold 12.3 GiB");
+        assert_eq!(table(1), "1 holds 70.0 GiB of GPU memory, and 1 more process holds 12.3 GiB");
+        assert_eq!(table(0), "1 holds 70.0 GiB of GPU memory");
     }
 
     #[test]
