@@ -143,8 +143,18 @@ pub fn is_router(words: &[String]) -> bool {
 /// The words of a `/proc/PID/cmdline`, its secrets masked: what a command line is read with, everywhere. A process that
 /// has set its own title leaves one word of it.
 pub fn words(cmdline: &[u8]) -> Vec<String> {
+    mask_words(bare_words(cmdline))
+}
+
+/// The words with their secrets: not to leave this module.
+fn bare_words(cmdline: &[u8]) -> Vec<String> {
     let words = cmdline.split(|&b| b == 0).filter(|word| !word.is_empty());
-    mask_words(words.map(|word| String::from_utf8_lossy(word).trim().to_owned()).collect())
+    words.map(|word| String::from_utf8_lossy(word).trim().to_owned()).collect()
+}
+
+/// Which engine's process has this `/proc/PID/cmdline`, if any. Secrets are not looked for, since no word is given out.
+pub fn of_process(cmdline: &[u8]) -> Option<Launch> {
+    recognise(&bare_words(cmdline))
 }
 
 /// Which engine's process has this command line, if any.

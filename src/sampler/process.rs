@@ -4,6 +4,7 @@
 //! is short of CPU time. Invariants: a process that cannot be read keeps its row, with the reason in place of its
 //! values; a process id that the driver gives is matched only where it must mean the same process here.
 
+mod commands;
 mod limits;
 mod others;
 mod stat;
@@ -26,6 +27,7 @@ use crate::model::{
 };
 use crate::store::Data;
 
+use commands::CommandLines;
 use limits::Limits;
 use others::Others;
 use threads::Threads;
@@ -109,6 +111,7 @@ struct Table {
     device: HashMap<(u32, u64), bool>,
     users: Users,
     threads: Threads,
+    commands: CommandLines,
     limits: Limits,
     others: Others,
     look: fn() -> others::Look,
@@ -125,6 +128,7 @@ impl Table {
             device: HashMap::new(),
             users: Users { list: sysinfo::Users::new_with_refreshed_list().ok(), names: HashMap::new() },
             threads: Threads::default(),
+            commands: CommandLines::default(),
             limits: Limits::default(),
             others: Others::default(),
             look: others::look,
@@ -210,7 +214,7 @@ impl Table {
         }
         let status = process.status().map_err(|error| why_of_pid(&error));
         row.start = stat.starttime;
-        row.command = command(&process, &stat);
+        row.command = self.commands.of(&process, &stat);
         row.user = status.as_ref().map(|s| self.users.name(s.euid)).unwrap_or_default();
         row.cpu_ms = ((stat.utime + stat.stime) as f64 * 1000.0 / procfs::ticks_per_second() as f64).into();
         row.rss = ((stat.rss * procfs::page_size()) as f64).into();
@@ -272,7 +276,7 @@ fn cut(rows: &mut Vec<ProcessSample>, belong: &[u32], room: usize) -> Option<Mor
 /// Whether the command line of a process is that of a serving engine.
 fn is_engine(pid: u32) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    launch::recognise(&launch::words(&line)).is_some()
+    launch::of_process(&line).is_some()
 }
 
 /// A short file of `/proc`, with one call to read it.
@@ -311,16 +315,6 @@ fn why_of_pid(error: &ProcError) -> Why {
 fn page_table(status: Result<&Status, &Why>) -> Result<f64, Why> {
     let kib = status.map_err(|why| *why)?.vmpte.ok_or(Why::Unsupported)?;
     Ok(kib as f64 * 1024.0)
-}
-
-/// The command line, or the kernel's short name where there is none (kernel threads, zombies).
-fn command(process: &Process, stat: &Stat) -> Arc<str> {
-    let line = process.open_relative("cmdline").ok().and_then(|mut file| {
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).ok()?;
-        Some(text::clean(&launch::words(&bytes).join(" ")))
-    });
-    line.filter(|line| !line.is_empty()).unwrap_or_else(|| text::clean(&stat.comm)).into()
 }
 
 /// Whether a process has a device file of the NVIDIA driver open. Not knowing counts as no: a wrong

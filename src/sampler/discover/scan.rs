@@ -192,10 +192,11 @@ impl Scanner {
         let (parent, start) = parent_and_start(&String::from_utf8_lossy(&stat))?;
         let first = before.filter(|seen| seen.start == start).map_or(self.round, |seen| seen.first);
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words = launch::words(&line);
-        let launch = launch::recognise(&words).filter(|_| !own);
-        let keep = launch.is_some() || words.first().is_some_and(|word| is_starter(word) || base_name(word) == PROXY);
-        Some(Seen { parent, start, launch, words: if keep { words } else { Vec::new() }, first })
+        let launch = launch::of_process(&line).filter(|_| !own);
+        let program =
+            String::from_utf8_lossy(line.split(|&b| b == 0).find(|word| !word.is_empty()).unwrap_or_default());
+        let keep = launch.is_some() || is_starter(program.trim()) || base_name(program.trim()) == PROXY;
+        Some(Seen { parent, start, launch, words: if keep { launch::words(&line) } else { Vec::new() }, first })
     }
 
     /// The command line of any process.
