@@ -4,8 +4,7 @@
 //! sensitive, so that no `Debug` shows it; no error holds a word of what was read; a token from the
 //! environment goes to engines that the user named, never to one that was merely found or to an exporter.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -13,6 +12,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
 use super::endpoint::Endpoint;
+use super::file;
 
 /// The environment variable that holds a bearer token for the engines given with `--engine`.
 pub const TOKEN_VARIABLE: &str = "WARPTOP_ENGINE_TOKEN";
@@ -107,14 +107,14 @@ pub enum AuthFileError {
 impl AuthFile {
     /// Reads a file that other users can neither read nor write. Pipes are files here.
     pub fn read(path: &Path) -> Result<Self, AuthFileError> {
-        let file = File::open(path)?;
+        let file = file::open(path)?;
         let mode = file.metadata()?.permissions().mode() & 0o777;
         if mode & 0o026 != 0 {
             return Err(AuthFileError::Open(mode));
         }
-        let mut text = String::new();
-        let length = file.take(MAX_FILE + 1).read_to_string(&mut text)?;
-        if length as u64 > MAX_FILE { Err(AuthFileError::TooLong) } else { Self::parse(&text) }
+        let bytes = file::read(file, MAX_FILE)?.ok_or(AuthFileError::TooLong)?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is no UTF-8"))?;
+        Self::parse(text)
     }
 
     /// Understands the text of such a file.

@@ -7,5 +7,6 @@
 pub mod access;
 pub mod answer;
 pub mod endpoint;
+mod file;
 pub mod sealed;
 pub mod tls;

@@ -4,8 +4,7 @@
 //! that was asked, is valid now, and was signed by an authority of this system or of `--engine-ca`, or
 //! is itself in that file; there is no way to switch this off. TLS 1.2 and 1.3.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,6 +18,7 @@ use rustls::{
     AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
+use super::file;
 use crate::model::text;
 
 /// Longest file of certificates: four times the list of a whole system.
@@ -48,9 +48,8 @@ pub enum AuthoritiesError {
 impl Authorities {
     /// Reads the certificates of a PEM file; what else is in it is passed over.
     pub fn read(path: &Path) -> Result<Self, AuthoritiesError> {
-        let mut pem = Vec::new();
-        File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut pem)?;
-        if pem.len() as u64 > MAX_FILE { Err(AuthoritiesError::TooLong) } else { Self::parse(&pem) }
+        let pem = file::read(file::open(path)?, MAX_FILE)?.ok_or(AuthoritiesError::TooLong)?;
+        Self::parse(&pem)
     }
 
     fn parse(pem: &[u8]) -> Result<Self, AuthoritiesError> {
