@@ -20,7 +20,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -33,8 +33,8 @@ use crate::model::{Clock, SystemClock, clock};
 use crate::net::access::{Access, AuthFile, TOKEN_VARIABLE, Token};
 use crate::net::tls::Authorities;
 use crate::probe::link;
-use crate::recording::{Output, RecordError};
-use crate::runtime::{self, Fault, Inputs, Program, Session, SnapshotError};
+use crate::recording::{Ended, Output, RecordError};
+use crate::runtime::{self, Fault, Inputs, Program, RecordPlan, Session, SnapshotError};
 use crate::sampler::engines::{Timing, wrong_url};
 use crate::sampler::replay::Input as Recorded;
 use crate::sampler::{GpuIds, Options};
@@ -123,6 +123,9 @@ enum Command {
         /// How long, e.g. 90s, 10min or 2h; until Ctrl-C when left out
         #[arg(long, value_name = "TIME", value_parser = parse_duration)]
         duration: Option<Duration>,
+        /// Let other users read the file, as far as the umask lets them (mode 0644); without it only you can (0600)
+        #[arg(long)]
+        readable: bool,
         #[command(flatten)]
         sources: Sources,
         #[command(flatten)]
@@ -390,7 +393,9 @@ pub fn main() -> ExitCode {
         None => watch(&cli, None, slo),
         Some(Command::Demo { .. }) => watch(&cli, Some(&Recorded::Demo), slo),
         Some(Command::Replay { file, .. }) => watch(&cli, Some(&recorded(file)), slo),
-        Some(Command::Record { output, duration, .. }) => record(&sources, output, *duration, &slo),
+        Some(Command::Record { output, duration, readable, .. }) => {
+            record(&sources, &to_record(output, *readable), *duration, &slo)
+        }
         Some(Command::Snapshot(args)) => snapshot(&sources, args, &slo),
         Some(Command::Check(args)) => check::run(&sources, args, &slo),
         Some(Command::Probe(what)) => probe::run(&sources, what),
@@ -427,6 +432,19 @@ const fn code(exit: Exit) -> u8 {
     }
 }
 
+/// Says what is waited for when a recording does not begin soon: a pipe waits for its writer. Not any more once what is
+/// returned is dropped.
+fn say_when_waiting(input: &Recorded) -> std::sync::mpsc::Sender<()> {
+    let (opened, wait) = channel::<()>();
+    let text = format!("waiting for {input} to begin: a pipe needs a writer, e.g. warptop record; Ctrl-C ends it");
+    std::thread::spawn(move || {
+        if wait.recv_timeout(Duration::from_secs(2)) == Err(RecvTimeoutError::Timeout) {
+            complain!("{text}");
+        }
+    });
+    opened
+}
+
 /// The screen, live or on a recording. Ends the process itself, waiting for no source.
 fn watch(cli: &Cli, replay: Option<&Recorded>, slo: Slo) -> Result<u8, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
@@ -437,7 +455,12 @@ fn watch(cli: &Cli, replay: Option<&Recorded>, slo: Slo) -> Result<u8, Failure> 
         ));
     }
     let session = match replay {
-        Some(input) => Session::replay(input).map_err(Failure::error)?,
+        Some(input) => {
+            let opened = say_when_waiting(input);
+            let session = Session::replay(input).map_err(Failure::error)?;
+            drop(opened);
+            session
+        }
         None => Session::live(&clock, &cli.sources.options()?, cli.sources.interval()),
     };
     let color = match cli.look.color {
@@ -475,9 +498,16 @@ fn watch(cli: &Cli, replay: Option<&Recorded>, slo: Slo) -> Result<u8, Failure> 
     }
 }
 
-fn record(sources: &Sources, output: &std::path::Path, duration: Option<Duration>, slo: &Slo) -> Result<u8, Failure> {
-    let output = if is_pipe(output) { Output::Stdout } else { Output::File(output.to_owned()) };
-    if output == Output::Stdout && io::stdout().is_terminal() {
+fn to_record(file: &std::path::Path, readable: bool) -> Output {
+    match (is_pipe(file), readable) {
+        (true, _) => Output::Stdout,
+        (false, false) => Output::File(file.to_owned()),
+        (false, true) => Output::Readable(file.to_owned()),
+    }
+}
+
+fn record(sources: &Sources, output: &Output, duration: Option<Duration>, slo: &Slo) -> Result<u8, Failure> {
+    if *output == Output::Stdout && io::stdout().is_terminal() {
         return Err(Failure::Usage(
             "a recording is packed and not for a terminal: give -o a file, or pipe it (warptop record -o - | warptop \
              replay -)"
@@ -488,27 +518,34 @@ fn record(sources: &Sources, output: &std::path::Path, duration: Option<Duration
     input::read_signals(to).map_err(Failure::error)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
-    let recorded = runtime::record(
-        &inputs,
-        &sources.options()?,
-        sources.interval(),
-        &output,
+    let files = probe::files();
+    let plan = RecordPlan {
+        output,
         duration,
-        probe::files().ok().as_ref(),
+        interval: sources.interval(),
+        files: files.as_ref().ok(),
         slo,
-    );
+        waiting: |output| {
+            complain!("waiting for '{output}' to open; a pipe needs a reader, e.g. warptop replay {output}");
+        },
+    };
+    let recorded = runtime::record(&inputs, &sources.options()?, &plan);
     match recorded {
         Ok((summary, cut)) => {
             // Beside a pipe it would land in the screen that plays it.
-            if output != Output::Stdout {
+            if *output != Output::Stdout {
                 complain!("recorded {summary}");
             }
             Ok(if cut { 130 } else { 0 })
         }
         // Whoever watched has seen enough: that is how such a recording ends.
-        Err(closed @ RecordError::Closed(_)) if output == Output::Stdout => {
+        Err(closed @ RecordError::Closed(_)) if *output == Output::Stdout => {
             complain!("{closed}");
             Ok(0)
+        }
+        Err(unopened @ RecordError::Unopened { ended: Ended::Interrupted, .. }) => {
+            complain!("{unopened}");
+            Ok(130)
         }
         Err(error) => Err(Failure::error(error)),
     }

@@ -37,7 +37,7 @@ use crate::ui::theme::Theme;
 
 pub use check::{check_now, check_of};
 pub use endpoint::Reach;
-pub use headless::{SnapshotError, record, snapshot_now, snapshot_of};
+pub use headless::{RecordPlan, SnapshotError, record, snapshot_now, snapshot_of};
 pub use headless_probe::{Interrupted, Prepared, Ran, Step, Wanted};
 pub use probes::{Manner, Probes, Setup};
 pub use session::{Session, SessionError};

@@ -204,6 +204,10 @@ fn answers_without_end_are_ended() {
 }
 
 /// A process that is stopped (SIGSTOP) still has its connections taken by the kernel.
+/// Fault: engine: its process is stopped (SIGSTOP)
+/// Seen: `does not answer within 0.15 s`
+/// Works: everything else
+/// Recovers: when it goes on
 #[test]
 fn a_server_that_is_stopped_does_not_answer() {
     let stopped = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -224,6 +228,10 @@ fn a_server_that_is_stopped_does_not_answer() {
     assert!(!state.answers() && state.why().starts_with("does not answer"), "{state:?}");
 }
 
+/// Fault: engine: no such host, nothing listens, the connection is reset
+/// Seen: `the host name cannot be resolved: check the name, or give the address`, `connection refused: nothing listens there; is the engine running?`
+/// Works: the other engine, every second
+/// Recovers: with the first answer
 #[test]
 fn places_that_cannot_be_asked_have_their_words() {
     // A label of more than 63 letters is no name: no resolver needs to be asked.
@@ -251,6 +259,10 @@ fn places_that_cannot_be_asked_have_their_words() {
     drop(check(&Server::accept(listen(), half), reset));
 }
 
+/// Fault: engine: a bad answer between good ones
+/// Seen: that it failed, until the next good answer
+/// Works: everything else
+/// Recovers: with the next good answer
 #[test]
 fn an_engine_is_read_again_after_a_bad_answer() {
     let bad = Arc::new(AtomicBool::new(false));
@@ -303,6 +315,10 @@ fn impossible_values_are_told_and_not_shown() {
     }
 }
 
+/// Fault: engine: metrics of two engines in one answer
+/// Seen: `also holds metrics of SGLang, which are not read`
+/// Works: the first engine
+/// Recovers: –
 #[test]
 fn a_second_engine_in_one_body_is_told() {
     let body = format!("{BODY}sglang:num_running_reqs 2\n");
@@ -311,6 +327,10 @@ fn a_second_engine_in_one_body_is_told() {
     assert_eq!(last(&session.store.read(), Metric::RequestsRunning), Reading::Value(109.0));
 }
 
+/// Fault: engine: an answer is cut within a line
+/// Seen: `1 answer ends within a line, which is left out`
+/// Works: all whole lines
+/// Recovers: with the next answer
 #[test]
 fn an_answer_that_promised_less_than_it_sent_is_cut_and_told() {
     // The number at the cut would read as another one.

@@ -16,7 +16,7 @@ use warptop::model::{Clock, SystemClock};
 use warptop::probe::files::Files;
 use warptop::probe::report::Report;
 use warptop::recording::Output;
-use warptop::runtime::{Inputs, record, snapshot_now, snapshot_of};
+use warptop::runtime::{Inputs, RecordPlan, record, snapshot_now, snapshot_of};
 use warptop::sampler::Options;
 use warptop::sampler::replay::Input as Recorded;
 
@@ -89,7 +89,16 @@ fn a_stored_report_is_the_ceiling_of_that_very_gpu_live_and_recorded() {
     let (_stay, events) = channel();
     let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
     let second = Some(Duration::from_millis(1_500));
-    record(&inputs, &options, FAST, &Output::File(path.clone()), second, Some(&files), &Slo::default()).unwrap();
+    let (output, slo) = (Output::File(path.clone()), Slo::default());
+    let plan = RecordPlan {
+        output: &output,
+        duration: second,
+        interval: FAST,
+        files: Some(&files),
+        slo: &slo,
+        waiting: |_| {},
+    };
+    record(&inputs, &options, &plan).unwrap();
     let (reading, problems) = snapshot_of(&Recorded::File(path), None, None, &Slo::default()).unwrap();
     assert_eq!(problems, [""; 0]);
     hold(&gpus(&reading));

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::io::{Cursor, Read};
+use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, channel};
 
 use flate2::read::GzDecoder;
@@ -66,6 +67,10 @@ fn reads_back_what_was_written_packed_or_not() {
     assert_eq!(reader.header(), &header());
 }
 
+/// Fault: recording: it is cut, packed or not
+/// Seen: `cut after 00:03:19: the rest is missing`
+/// Works: all before the cut
+/// Recovers: at once
 #[test]
 fn a_cut_recording_plays_and_says_how_far() {
     let bytes = packed(200);
@@ -76,6 +81,10 @@ fn a_cut_recording_plays_and_says_how_far() {
     assert_eq!((batches.len(), problems), (199, vec!["cut after 00:03:18: the rest is missing".to_owned()]));
 }
 
+/// Fault: recording: lines of it are damaged
+/// Seen: `4 damaged or unknown lines passed over`
+/// Works: all other lines
+/// Recovers: with the next line
 #[test]
 fn a_damaged_line_is_passed_over_and_counted() {
     let text = String::from_utf8(plain(5)).unwrap();
@@ -84,6 +93,10 @@ fn a_damaged_line_is_passed_over_and_counted() {
     assert_eq!((batches.len(), problems), (3, vec!["4 damaged or unknown lines passed over".to_owned()]));
 }
 
+/// Fault: recording: a time that no clock shows
+/// Seen: `1 damaged or unknown line passed over`
+/// Works: all other lines
+/// Recovers: with the next line
 #[test]
 fn a_time_that_no_clock_shows_is_damage() {
     let mut bytes = plain(0);
@@ -109,6 +122,10 @@ fn a_line_too_long_is_passed_over() {
     assert_eq!((batches, problems.len()), (expected(2), 1));
 }
 
+/// Fault: recording: it was made by a newer version
+/// Seen: `format 7`, and lines of kinds that are not known are counted
+/// Works: what is known
+/// Recovers: –
 #[test]
 fn a_newer_version_plays_what_is_known() {
     let text = String::from_utf8(plain(3)).unwrap().replace("\"version\":1", "\"version\":7,\"mood\":{\"a\":[1]}");
@@ -118,6 +135,10 @@ fn a_newer_version_plays_what_is_known() {
     assert!(problems[0].contains("format 7") && problems[1].starts_with("1 damaged or unknown line"), "{problems:?}");
 }
 
+/// Fault: recording: the file is empty, of another kind, or ends in its first line
+/// Seen: `empty`, `not a warptop recording`, `before its first line`
+/// Works: –
+/// Recovers: at once, with exit code 1
 #[test]
 fn what_is_no_recording_is_refused_in_words() {
     let says = |bytes: Vec<u8>| play(bytes).err().map(|e| e.to_string()).unwrap_or_default();
@@ -129,6 +150,10 @@ fn what_is_no_recording_is_refused_in_words() {
     assert!(says(b"\x1f\x8b garbage after the magic".to_vec()).contains("before its first line"));
 }
 
+/// Fault: recording: escape sequences in its texts, histograms that are none
+/// Seen: the texts without them; no histogram
+/// Works: everything else
+/// Recovers: –
 #[test]
 fn texts_and_histograms_from_a_file_are_made_safe() {
     let mut text = String::from_utf8(plain(0)).unwrap();
@@ -224,7 +249,7 @@ fn a_live_pipe_shows_what_was_synced_without_waiting_for_more() {
 fn the_recorder_writes_a_file_that_plays_and_never_overwrites_one() {
     let dir = tempfile::tempdir().unwrap();
     let output = Output::File(dir.path().join("a.jsonl.gz"));
-    let recorder = Recorder::start(&output, &header()).unwrap();
+    let recorder = Recorder::start(&output, &header(), || ControlFlow::Continue(())).unwrap();
     for i in 0..30 {
         recorder.tap().send(batch(i)).unwrap();
     }
@@ -233,15 +258,19 @@ fn the_recorder_writes_a_file_that_plays_and_never_overwrites_one() {
     let bytes = std::fs::read(dir.path().join("a.jsonl.gz")).unwrap();
     assert_eq!(summary.bytes, bytes.len() as u64);
     assert_eq!(play(bytes.clone()).unwrap(), (expected(30), vec![]));
-    assert!(matches!(Recorder::start(&output, &header()), Err(RecordError::Exists(_))));
+    assert!(matches!(Recorder::start(&output, &header(), || ControlFlow::Continue(())), Err(RecordError::Exists(_))));
     assert_eq!(std::fs::read(dir.path().join("a.jsonl.gz")).unwrap(), bytes);
 }
 
+/// Fault: recording: the recorder is killed
+/// Seen: the recording plays to its last second
+/// Works: –
+/// Recovers: –
 #[test]
 fn a_recorder_that_is_killed_leaves_a_file_that_plays() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.jsonl.gz");
-    let recorder = Recorder::start(&Output::File(path.clone()), &header()).unwrap();
+    let recorder = Recorder::start(&Output::File(path.clone()), &header(), || ControlFlow::Continue(())).unwrap();
     for i in 0..30 {
         recorder.tap().send(batch(i)).unwrap();
     }
@@ -258,13 +287,17 @@ fn a_recorder_that_is_killed_leaves_a_file_that_plays() {
     drop(recorder);
 }
 
+/// Fault: disk: the disk is full when a recording begins
+/// Seen: `/dev/full` and `space`
+/// Works: the samplers
+/// Recovers: at once, with exit code 1
 #[test]
 fn a_full_disk_ends_the_recorder_in_words_and_stops_no_sampler() {
     let full = std::path::PathBuf::from("/dev/full");
     if !full.exists() {
         return;
     }
-    let error = Recorder::start(&Output::File(full), &header()).unwrap_err().to_string();
+    let error = Recorder::start(&Output::File(full), &header(), || ControlFlow::Continue(())).unwrap_err().to_string();
     assert!(error.contains("/dev/full") && error.contains("space"), "{error}");
 }
 
@@ -346,4 +379,141 @@ fn runs_of_probes_come_back_from_a_recording() {
     // The second was cut off with its recording: it counts for as long as it might have taken, its name made safe.
     let expected = [("a", AT + 1_000, AT + 6_000, Some("done")), ("b", AT + 9_000, AT + 39_000, None)];
     assert_eq!(spans, expected);
+}
+
+/// Runs the program, for 30 s at most.
+fn warptop(args: &[&str], meanwhile: impl FnOnce(&std::process::Child)) -> (i32, String) {
+    use std::process::{Command, Stdio};
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    meanwhile(&child);
+    for _ in 0..3000 {
+        if let Some(status) = child.try_wait().unwrap() {
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            return (status.code().unwrap_or(-1), said);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    panic!("{args:?} does not end");
+}
+
+fn pipe(dir: &tempfile::TempDir) -> String {
+    let path = dir.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Fault: recording: `record -o` a named pipe that nobody reads
+/// Seen: after a second `waiting for`, at the end of `--duration` `nothing was recorded: nobody reads the pipe`
+/// Works: `--duration`, Ctrl-C and TERM
+/// Recovers: when a reader opens the pipe
+#[test]
+fn a_pipe_that_nobody_reads_ends_with_the_duration_or_a_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = pipe(&dir);
+    let record = ["record", "--no-discover", "-o", &pipe, "--duration", "1500ms"];
+    let (code, said) = warptop(&record, |_| {});
+    assert!(said.contains("waiting for") && said.contains("nothing was recorded: nobody reads the pipe"), "{said}");
+    assert!(code == 1 && said.contains(&format!("warptop replay {pipe}")), "{code} {said}");
+    let (code, said) = warptop(&record[..4], |child| {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        // Its own words say that it waits, and that signals are read.
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    });
+    assert!(code == 130 && said.contains("nothing was recorded: nobody reads the pipe"), "{code} {said}");
+}
+
+#[test]
+fn a_pipe_is_recorded_to_once_somebody_reads_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = pipe(&dir);
+    let output = Output::File(pipe.clone().into());
+    let mut reader = None;
+    let recorder = Recorder::start(&output, &header(), || {
+        // Waited for at least once.
+        let path = pipe.clone();
+        reader.get_or_insert_with(|| std::thread::spawn(move || Reader::new(std::fs::File::open(path).unwrap())));
+        ControlFlow::Continue(())
+    });
+    let recorder = recorder.unwrap();
+    recorder.tap().send(batch(0)).unwrap();
+    let reading = reader.unwrap().join().unwrap().unwrap();
+    recorder.finish().unwrap();
+    assert_eq!(reading.collect::<Vec<_>>(), expected(1));
+}
+
+/// Fault: recording: `replay` of what never ends (`/dev/zero`, a pipe without a line's end, a packed bomb)
+/// Seen: `its first line is no header`
+/// Works: –
+/// Recovers: at once, with exit code 1
+#[test]
+fn what_never_ends_is_refused_at_its_first_line() {
+    let (code, said) = warptop(&["snapshot", "--json", "--replay", "/dev/zero"], |_| {});
+    assert!(code == 1 && said.contains("its first line is no header"), "{code} {said}");
+    let dir = tempfile::tempdir().unwrap();
+    let bomb = dir.path().join("bomb.gz");
+    let mut packed = flate2::write::GzEncoder::new(std::fs::File::create(&bomb).unwrap(), flate2::Compression::best());
+    std::io::copy(&mut std::io::repeat(b' ').take(400 << 20), &mut packed).unwrap();
+    packed.finish().unwrap();
+    let (code, said) = warptop(&["snapshot", "--json", "--replay", bomb.to_str().unwrap()], |_| {});
+    assert!(code == 1 && said.contains("its first line is no header"), "{code} {said}");
+}
+
+/// Counts what is asked of it: without end, after a recording that is whole.
+struct Endless(Cursor<Vec<u8>>, u8, std::sync::Arc<std::sync::atomic::AtomicUsize>);
+
+impl Read for Endless {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        self.2.fetch_add(buf.len(), std::sync::atomic::Ordering::Relaxed);
+        let n = self.0.read(buf)?;
+        buf[n..].fill(self.1);
+        Ok(buf.len())
+    }
+}
+
+/// Fault: recording: after some readings it goes on for ever with what cannot be read
+/// Seen: `64 MiB in a row hold no reading: given up after 00:00:02: the rest is missing`
+/// Works: all that is before
+/// Recovers: at once, as a recording that is cut
+#[test]
+fn what_never_ends_is_given_up_after_a_bounded_number_of_bytes() {
+    for byte in *b"x\n" {
+        let asked = std::sync::Arc::default();
+        let mut reader = Reader::new(Endless(Cursor::new(plain(3)), byte, std::sync::Arc::clone(&asked))).unwrap();
+        assert_eq!(reader.by_ref().collect::<Vec<_>>(), expected(3));
+        let words = reader.problems().texts();
+        let given_up = "64 MiB in a row hold no reading: given up after 00:00:02: the rest is missing";
+        assert_eq!(words.last().map(String::as_str), Some(given_up), "{words:?}");
+        assert!(asked.load(std::sync::atomic::Ordering::Relaxed) < 128 << 20);
+    }
+}
+
+/// Fault: disk: other users of the machine look for recordings
+/// Seen: a file of mode 0600; `--readable` makes it 0644
+/// Works: everything
+/// Recovers: –
+#[test]
+fn a_recording_is_readable_by_others_only_when_asked() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let record = |name: &str, readable: &[&str]| {
+        let path = dir.path().join(name);
+        let args = ["record", "--no-discover", "--duration", "100ms", "-o", path.to_str().unwrap()];
+        let (code, said) = warptop(&[&args[..], readable].concat(), |_| {});
+        assert_eq!(code, 0, "{said}");
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!(record("own", &[]), 0o600);
+    let readable = record("others", &["--readable"]);
+    // A umask may take away of it and adds nothing.
+    assert!(readable & !0o644 == 0 && readable & 0o600 == 0o600, "{readable:o}");
+    // A file that is there is not written to, so whoever may read it learns nothing.
+    let there = dir.path().join("there");
+    std::fs::write(&there, "").unwrap();
+    let (code, said) = warptop(&["record", "--no-discover", "-o", there.to_str().unwrap()], |_| {});
+    assert!(code == 1 && said.contains("exists already") && std::fs::read(there).unwrap().is_empty(), "{code} {said}");
 }

@@ -1,9 +1,12 @@
 //! Lines of a stream that may be packed, cut, damaged, endless or still being written.
 //!
 //! It must not know what a line means. Invariants: never more than [`MAX_LINE`] and a chunk are held;
-//! a line is handed on as soon as its bytes are there, without waiting for the next ones.
+//! a line is handed on as soon as its bytes are there, without waiting for the next ones; a stream of which nothing
+//! is of use ends after a bounded number of bytes.
 
 use std::io::{self, BufReader, Cursor, ErrorKind, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 
@@ -12,6 +15,9 @@ use super::MAX_LINE;
 /// Bytes handed to the unpacker at a time. When they turn out to be damaged, all that it unpacked of
 /// them is lost: a second of a recording at most.
 const PACKED_CHUNK: usize = 512;
+/// Bytes in a row of which nothing is of use, those that came and those they unpacked to, before a stream is given up.
+/// What is not packed counts twice. More than any part that is damaged in a recording that is worth playing.
+pub(super) const MAX_USELESS: usize = 128 << 20;
 /// Large enough to take what one packed chunk unpacks to: the rest would stay inside the unpacker
 /// until the next bytes of a live pipe come.
 const CHUNK: usize = 1 << 16;
@@ -26,6 +32,8 @@ pub(super) enum End {
     Cut,
     /// What follows cannot be unpacked, or its checksum is wrong.
     Damaged,
+    /// Too much came of which nothing was of use.
+    Useless,
     /// Reading failed: the system's words.
     Failed(String),
 }
@@ -52,12 +60,31 @@ pub(super) struct Lines {
     /// Inside a line that is too long.
     skipping: bool,
     limit: usize,
+    /// Bytes that came since the last line that was of use, and those they unpacked to.
+    useless: Arc<AtomicUsize>,
     end: Option<End>,
 }
 
+/// Counts what comes: also bytes that unpack to nothing.
+struct Metered<R>(R, Arc<AtomicUsize>);
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.1.load(Ordering::Relaxed) > MAX_USELESS {
+            return Ok(0);
+        }
+        let n = self.0.read(buf)?;
+        self.1.fetch_add(n, Ordering::Relaxed);
+        Ok(n)
+    }
+}
+
 impl Lines {
-    /// Reads the first two bytes to see whether the stream is packed.
-    pub(super) fn new(mut input: impl Read + Send + 'static) -> io::Result<Self> {
+    /// Reads the first two bytes to see whether the stream is packed. At most `first` bytes come before the
+    /// first line that is of use.
+    pub(super) fn new(input: impl Read + Send + 'static, first: usize) -> io::Result<Self> {
+        let useless = Arc::new(AtomicUsize::new(MAX_USELESS.saturating_sub(first)));
+        let mut input = Metered(input, Arc::clone(&useless));
         let mut magic = Vec::new();
         input.by_ref().take(2).read_to_end(&mut magic)?;
         let packed = magic == GZIP_MAGIC;
@@ -67,7 +94,13 @@ impl Lines {
         } else {
             Box::new(whole)
         };
-        Ok(Self { input, buf: Vec::new(), start: 0, searched: 0, skipping: false, limit: MAX_LINE, end: None })
+        let (buf, limit) = (Vec::new(), MAX_LINE);
+        Ok(Self { input, buf, start: 0, searched: 0, skipping: false, limit, useless, end: None })
+    }
+
+    /// The last line was of use.
+    pub(super) fn used(&self) {
+        self.useless.store(0, Ordering::Relaxed);
     }
 
     /// Sets how long a line may be.
@@ -100,7 +133,11 @@ impl Lines {
             if self.end.is_some() {
                 return self.last();
             }
-            self.fill();
+            if self.useless.load(Ordering::Relaxed) > MAX_USELESS {
+                self.end = Some(End::Useless);
+            } else {
+                self.fill();
+            }
         }
     }
 
@@ -121,8 +158,12 @@ impl Lines {
         let held = self.buf.len();
         self.buf.resize(held + CHUNK, 0);
         let got = self.input.read(&mut self.buf[held..]);
-        self.buf.truncate(held + got.as_ref().map_or(0, |&n| n));
+        let length = got.as_ref().map_or(0, |&n| n);
+        self.buf.truncate(held + length);
+        let useless = self.useless.fetch_add(length, Ordering::Relaxed) + length;
         self.end = match got {
+            // Its input was not read on; or nothing of it came out.
+            _ if useless > MAX_USELESS => Some(End::Useless),
             Ok(0) => Some(End::Whole),
             Ok(_) => None,
             Err(e) if e.kind() == ErrorKind::Interrupted => None,
@@ -137,8 +178,18 @@ impl Lines {
 mod tests {
     use super::*;
 
+    /// Bytes one after another, without end.
+    struct Iterated(Box<dyn Iterator<Item = u8> + Send>);
+
+    impl Read for Iterated {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            buf.iter_mut().zip(self.0.by_ref()).for_each(|(to, byte)| *to = byte);
+            Ok(buf.len())
+        }
+    }
+
     fn all(bytes: &[u8], limit: usize) -> Vec<String> {
-        let mut lines = Lines::new(Cursor::new(bytes.to_vec())).unwrap();
+        let mut lines = Lines::new(Cursor::new(bytes.to_vec()), MAX_USELESS).unwrap();
         lines.limit(limit);
         let mut out = Vec::new();
         while let Some(line) = lines.next() {
@@ -163,11 +214,33 @@ mod tests {
         let mut bytes = vec![b'x'; 3 * CHUNK];
         bytes.extend_from_slice(b"\nok\n");
         assert_eq!(all(&bytes, CHUNK), ["too long", "ok"]);
-        let mut lines = Lines::new(io::repeat(b'x').take(100 << 20)).unwrap();
+        let mut lines = Lines::new(io::repeat(b'x').take(20 << 20), MAX_USELESS).unwrap();
         lines.limit(1000);
         assert_eq!(lines.next(), Some(Line::TooLong));
         assert!(lines.buf.capacity() < 4 * CHUNK, "{}", lines.buf.capacity());
         assert_eq!(lines.next(), None);
         assert_eq!(lines.end(), Some(&End::Whole));
+    }
+
+    #[test]
+    fn a_stream_of_no_use_is_given_up_and_one_that_is_used_is_not() {
+        let given_up = |bytes: &'static [u8], first: usize| {
+            let mut lines = Lines::new(Iterated(Box::new(bytes.iter().copied().cycle())), first).unwrap();
+            lines.limit(1000);
+            while lines.next().is_some() {}
+            (lines.end().cloned(), lines.useless.load(Ordering::Relaxed) <= MAX_USELESS + 2 * CHUNK)
+        };
+        assert_eq!(given_up(b"x", 1 << 20), (Some(End::Useless), true), "one line without end");
+        assert_eq!(given_up(b"\n", 1 << 20), (Some(End::Useless), true), "empty lines without end");
+        // What unpacks to nothing: members of gzip that are empty.
+        const EMPTY: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x03\0\0\0\0\0\0\0\0\0";
+        assert_eq!(given_up(EMPTY, 1 << 20), (Some(End::Useless), true));
+        let mut lines = Lines::new(io::repeat(b'\n').take(1 << 20), 1 << 18).unwrap();
+        let mut count = 0;
+        while lines.next().is_some() {
+            lines.used();
+            count += 1;
+        }
+        assert_eq!((count, lines.end()), (1 << 20, Some(&End::Whole)));
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::Time;
 
 pub use reader::{OpenError, Problems, Reader};
-pub use recorder::{Output, RecordError, Recorder, Summary};
+pub use recorder::{Ended, Output, RecordError, Recorder, Summary};
 pub use writer::Writer;
 
 /// What the header's `format` says.

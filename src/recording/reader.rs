@@ -9,11 +9,13 @@ use std::sync::Arc;
 use crate::model::secret::mask_line;
 use crate::model::{Batch, CpuLimits, Edge, HistogramSample, SourceState, Time, limits, text};
 
-use super::lines::{End, Line, Lines};
+use super::lines::{End, Line, Lines, MAX_USELESS};
 use super::{FORMAT, Header, MAX_LINE, VERSION};
 
 /// Longest header line, bytes.
 const MAX_HEADER: usize = 64 << 10;
+/// Bytes that may come before the header is read: what is read at a time, as it came and unpacked, and a header.
+const MAX_FIRST: usize = 4 * MAX_HEADER;
 /// The year 10 000: no clock is that wrong, and sums of times up to here cannot overflow.
 const LATEST: Time = Time(253_402_300_800_000);
 /// A store counts time in ms of 32 bits from its first batch.
@@ -88,7 +90,7 @@ impl Reader {
     /// # Errors
     /// When the input is no recording or cannot be read.
     pub fn new(input: impl Read + Send + 'static) -> Result<Self, OpenError> {
-        let mut lines = Lines::new(input)?;
+        let mut lines = Lines::new(input, MAX_FIRST)?;
         lines.limit(MAX_HEADER);
         let header = match lines.next() {
             Some(Line::Whole(line) | Line::Last(line)) => parse_header(line),
@@ -97,6 +99,7 @@ impl Reader {
                 return Err(match lines.end() {
                     Some(End::Failed(why)) => OpenError::Io(std::io::Error::other(why.clone())),
                     Some(End::Cut | End::Damaged) => OpenError::NoHeader,
+                    Some(End::Useless) => OpenError::NoRecording,
                     Some(End::Whole) | None => OpenError::Empty,
                 });
             }
@@ -106,6 +109,7 @@ impl Reader {
             let broken = matches!(lines.end(), Some(End::Cut | End::Damaged));
             return Err(if broken { OpenError::NoHeader } else { OpenError::NoRecording });
         };
+        lines.used();
         let newer = Some(header.version).filter(|&v| v > VERSION);
         Ok(Self { lines, header, first: None, problems: Problems { newer, ..Problems::default() } })
     }
@@ -139,6 +143,7 @@ impl Reader {
             Some(End::Damaged) => Some("damaged".to_owned()),
             Some(End::Failed(why)) => Some(format!("could not be read on ({})", text::clean(why))),
             Some(End::Cut) => Some("cut".to_owned()),
+            Some(End::Useless) => Some(format!("{} MiB in a row hold no reading: given up", MAX_USELESS >> 21)),
             Some(End::Whole) | None => cut.then(|| "cut".to_owned()),
         };
     }
@@ -162,6 +167,7 @@ impl Iterator for Reader {
             };
             if let Ok(batch) = serde_json::from_slice(bytes) {
                 if let Some(batch) = self.take(batch) {
+                    self.lines.used();
                     return Some(batch);
                 }
             } else if parse_header(bytes).is_some() {

@@ -5,7 +5,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::path::PathBuf;
+use std::ops::ControlFlow;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -17,7 +19,7 @@ use super::{Header, Writer};
 
 /// Batches that wait for a slow disk or pipe: some 10 s of a machine with 8 GPUs and 8 engines.
 const QUEUE: usize = 1024;
-/// How long the recorder waits for a batch before it looks whether it shall end.
+/// How long the recorder waits for a batch, and who started it for its output, before they look whether to end.
 const IDLE: Duration = Duration::from_millis(100);
 /// How long [`Recorder::finish`] waits for a file or pipe that takes nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -25,8 +27,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Where a recording goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// A new file. What a recorder killed halfway leaves there can be played.
+    /// A new file that only its owner can read. What a recorder killed halfway leaves there can be played.
     File(PathBuf),
+    /// The same, readable for other users, too, as far as the umask lets them.
+    Readable(PathBuf),
     /// Standard output: a pipe.
     Stdout,
 }
@@ -35,22 +39,32 @@ impl Output {
     /// How long batches may stay unreadable, ms: a watcher at the end of a pipe wants them sooner.
     const fn sync_ms(&self) -> u64 {
         match self {
-            Self::File(_) => 1000,
+            Self::File(_) | Self::Readable(_) => 1000,
             Self::Stdout => 250,
         }
     }
 
+    fn path(&self) -> Option<(&Path, u32)> {
+        match self {
+            Self::Stdout => None,
+            Self::File(path) => Some((path, 0o600)),
+            Self::Readable(path) => Some((path, 0o644)),
+        }
+    }
+
+    /// Whether it is a named pipe: opening it waits for a reader.
+    fn is_pipe(&self) -> bool {
+        self.path().is_some_and(|(path, _)| path.metadata().is_ok_and(|m| m.file_type().is_fifo()))
+    }
+
     fn open(&self) -> io::Result<Box<dyn Write + Send>> {
-        let path = match self {
-            Self::Stdout => return Ok(Box::new(io::stdout())),
-            Self::File(path) => path,
-        };
-        // A device or a named pipe is written to; a file that is there is somebody's recording.
+        let Some((path, mode)) = self.path() else { return Ok(Box::new(io::stdout())) };
+        // A device or a named pipe is written to as it is; a file that is there is somebody's recording.
         let special = path.metadata().is_ok_and(|m| !m.is_file());
         let file: File = if special {
             OpenOptions::new().write(true).open(path)?
         } else {
-            OpenOptions::new().write(true).create_new(true).open(path)?
+            OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?
         };
         Ok(Box::new(file))
     }
@@ -59,7 +73,7 @@ impl Output {
 impl std::fmt::Display for Output {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::File(path) => path.display().fmt(f),
+            Self::File(path) | Self::Readable(path) => path.display().fmt(f),
             Self::Stdout => f.write_str("standard output"),
         }
     }
@@ -74,6 +88,16 @@ pub enum RecordError {
     /// The output cannot be opened.
     #[error("cannot record to '{0}': {1}")]
     Open(Output, io::Error),
+    /// It was not open when waiting for that ended.
+    #[error("nothing was recorded: {}", unopened(.output, *.pipe))]
+    Unopened {
+        /// Where it should go.
+        output: Output,
+        /// It is a named pipe without a reader.
+        pipe: bool,
+        /// Why waiting ended.
+        ended: Ended,
+    },
     /// The other end of the pipe is gone.
     #[error("the reader of the pipe has gone; recording ended after {0}")]
     Closed(Summary),
@@ -93,6 +117,22 @@ pub enum RecordError {
     /// The system gave no thread.
     #[error("cannot start the recorder: {0}")]
     Thread(io::Error),
+}
+
+/// Why something is waited for no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The time that was given is over.
+    Late,
+    /// A signal.
+    Interrupted,
+}
+
+fn unopened(output: &Output, pipe: bool) -> String {
+    if pipe {
+        return format!("nobody reads the pipe '{output}'; start its reader first, e.g. warptop replay {output}");
+    }
+    format!("'{output}' did not open in time; check that its disk answers, or choose another place")
 }
 
 /// What was recorded.
@@ -124,29 +164,37 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens the output, writes the header and starts the thread.
+    /// Opens the output, writes the header and is ready for batches. All of that may wait for a reader or a disk, so it
+    /// happens on the recorder's own thread; meanwhile `wait` is asked every 100 ms whether to go on waiting.
     ///
     /// # Errors
-    /// When the output exists, cannot be opened, or does not take the header.
-    pub fn start(output: &Output, header: &Header) -> Result<Self, RecordError> {
-        let opened = output.open().map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => RecordError::Exists(output.clone()),
-            _ => RecordError::Open(output.clone(), error),
-        })?;
-        Self::to(opened, output, header)
+    /// When the output exists, cannot be opened, does not take the header, or `wait` ends.
+    pub fn start(
+        output: &Output,
+        header: &Header,
+        wait: impl FnMut() -> ControlFlow<Ended>,
+    ) -> Result<Self, RecordError> {
+        let place = output.clone();
+        Self::on(output, header, move || place.open(), wait)
     }
 
-    fn to(out: Box<dyn Write + Send>, output: &Output, header: &Header) -> Result<Self, RecordError> {
-        let bytes = Arc::new(AtomicU64::new(0));
-        let counted = Counted { out, bytes: Arc::clone(&bytes) };
-        let writer = Writer::new(counted, header).map_err(|error| failed(output, error, Summary::default()))?;
+    fn on(
+        output: &Output,
+        header: &Header,
+        open: impl FnOnce() -> io::Result<Box<dyn Write + Send>> + Send + 'static,
+        mut wait: impl FnMut() -> ControlFlow<Ended>,
+    ) -> Result<Self, RecordError> {
         let (tap, batches) = sync_channel(QUEUE);
         let (say, end) = sync_channel(1);
+        let (ready, opened) = sync_channel(1);
         let (stop, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let mut work =
-            Work { writer, batches, bytes, done: Summary::default(), first: None, synced: None, dirty: false };
-        let (stopped, is_over, name) = (Arc::clone(&stop), Arc::clone(&over), output.clone());
+        let (stopped, is_over, name, header) = (Arc::clone(&stop), Arc::clone(&over), output.clone(), header.clone());
         let body = move || {
+            let mut work = match Work::begin(&name, &header, open, batches) {
+                Ok(work) => work,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+            drop(ready.send(Ok(())));
             let result = work.run(&stopped, name.sync_ms());
             let result = result.and_then(|()| work.writer.finish().map(drop));
             work.done.bytes = work.bytes.load(Ordering::Relaxed);
@@ -156,7 +204,16 @@ impl Recorder {
             drop(say.send(result.map(|()| done).map_err(|error| failed(&name, error, done))));
         };
         std::thread::Builder::new().name("recorder".to_owned()).spawn(body).map_err(RecordError::Thread)?;
-        Ok(Self { tap, stop, over, end, output: output.clone() })
+        loop {
+            match opened.recv_timeout(IDLE) {
+                Ok(opened) => return opened.map(|()| Self { tap, stop, over, end, output: output.clone() }),
+                Err(RecvTimeoutError::Disconnected) => return Err(RecordError::Stuck(output.clone())),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let ControlFlow::Break(ended) = wait() {
+                return Err(RecordError::Unopened { output: output.clone(), pipe: output.is_pipe(), ended });
+            }
+        }
     }
 
     /// Where the samplers' sink sends a copy of every batch.
@@ -215,6 +272,22 @@ struct Work {
 }
 
 impl Work {
+    fn begin(
+        output: &Output,
+        header: &Header,
+        open: impl FnOnce() -> io::Result<Box<dyn Write + Send>>,
+        batches: Receiver<Batch>,
+    ) -> Result<Self, RecordError> {
+        let out = open().map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => RecordError::Exists(output.clone()),
+            _ => RecordError::Open(output.clone(), error),
+        })?;
+        let bytes = Arc::new(AtomicU64::new(0));
+        let counted = Counted { out, bytes: Arc::clone(&bytes) };
+        let writer = Writer::new(counted, header).map_err(|error| failed(output, error, Summary::default()))?;
+        Ok(Self { writer, batches, bytes, done: Summary::default(), first: None, synced: None, dirty: false })
+    }
+
     fn run(&mut self, stop: &AtomicBool, sync_ms: u64) -> io::Result<()> {
         loop {
             // Looked at before the queue: what was sent before the end was called is still written.
@@ -289,7 +362,8 @@ mod tests {
 
     fn start(out: impl Write + Send + 'static) -> Recorder {
         let header = Header::new(Time(0), "gpu-07", 250);
-        Recorder::to(Box::new(out), &Output::File("a.jsonl.gz".into()), &header).unwrap()
+        let open = move || Ok(Box::new(out) as Box<dyn Write + Send>);
+        Recorder::on(&Output::File("a.jsonl.gz".into()), &header, open, || ControlFlow::Continue(())).unwrap()
     }
 
     fn ended(out: Full) -> String {
@@ -306,12 +380,20 @@ mod tests {
         error
     }
 
+    /// Fault: disk: the disk fills while it records; the reader of a pipe goes
+    /// Seen: `cannot write on to 'a.jsonl.gz'` or `the reader of the pipe has gone`, and after how long
+    /// Works: what was written plays
+    /// Recovers: with a new recording
     #[test]
     fn a_disk_that_fills_and_a_pipe_that_closes_are_told_apart() {
         assert!(ended(Full(2000, ErrorKind::StorageFull)).starts_with("cannot write on to 'a.jsonl.gz'"));
         assert!(ended(Full(2000, ErrorKind::BrokenPipe)).starts_with("the reader of the pipe has gone"));
     }
 
+    /// Fault: disk: an output that takes nothing any more
+    /// Seen: at the end, that it takes no more data
+    /// Works: samplers and screen: what does not fit the queue is counted
+    /// Recovers: when the output takes data again
     #[test]
     fn an_output_that_hangs_makes_nobody_wait() {
         let (let_go, hung) = sync_channel(0);

@@ -1,7 +1,8 @@
 //! What runs without a screen: recording, and one reading for scripts.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use super::ceilings::Ceilings;
@@ -12,31 +13,58 @@ use crate::export::snapshot::{Mode, Snapshot, snapshot};
 use crate::model::text::clean;
 use crate::model::{Clock, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
 use crate::probe::files::Files;
-use crate::recording::{Header, Output, RecordError, Recorder, Summary};
+use crate::recording::{Ended, Header, Output, RecordError, Recorder, Summary};
 use crate::sampler::Options;
 use crate::sampler::replay::{Input as Recorded, ReplayError, load};
 use crate::store::{Data, Retention, Store, Window};
 use crate::term::input::Input;
 
-/// Records this machine without a screen, for `duration` or until an interrupt; what probes measured here before
-/// is in `files`. What the diagnosis for `slo` says meanwhile is noted where it changes. Returns what was recorded and whether `duration` was cut short.
+/// What is to be recorded, where and how long.
+pub struct RecordPlan<'a> {
+    /// Where it goes.
+    pub output: &'a Output,
+    /// How long; until an interrupt when `None`. It also holds while the output is being opened.
+    pub duration: Option<Duration>,
+    /// Period of the fast readings.
+    pub interval: Duration,
+    /// What probes measured here before.
+    pub files: Option<&'a Files>,
+    /// Objectives: what the diagnosis for them says is noted where it changes.
+    pub slo: &'a Slo,
+    /// Told once when the output has not opened within a second.
+    pub waiting: fn(&Output),
+}
+
+/// Looks of a tenth of a second after which the user is told what is waited for.
+const SILENT_LOOKS: u32 = 10;
+
+/// Records this machine without a screen. Returns what was recorded and whether the plan's duration was cut short.
 ///
 /// # Errors
 /// When the output cannot be opened or written on.
-pub fn record(
-    inputs: &Inputs,
-    options: &Options,
-    interval: Duration,
-    output: &Output,
-    duration: Option<Duration>,
-    files: Option<&Files>,
-    slo: &Slo,
-) -> Result<(Summary, bool), RecordError> {
+pub fn record(inputs: &Inputs, options: &Options, plan: &RecordPlan<'_>) -> Result<(Summary, bool), RecordError> {
+    let RecordPlan { output, duration, interval, files, slo, waiting } = *plan;
     let clock = &inputs.clock;
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let recorder = Recorder::start(output, &Header::new(clock.now(), &clean(host.trim()), ms(interval)))?;
-    let session = Session::record(clock, options, interval, Some(&recorder));
     let end = duration.map(|d| clock.now() + ms(d));
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let mut looks = 0;
+    let wait = || {
+        looks += 1;
+        if looks == SILENT_LOOKS {
+            waiting(output);
+        }
+        if matches!(inputs.events.try_recv(), Ok(Input::App(Event::Interrupt)) | Err(TryRecvError::Disconnected)) {
+            return ControlFlow::Break(Ended::Interrupted);
+        }
+        if end.is_some_and(|end| clock.now() >= end) {
+            ControlFlow::Break(Ended::Late)
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let header = Header::new(clock.now(), &clean(host.trim()), ms(interval));
+    let recorder = Recorder::start(output, &header, wait)?;
+    let session = Session::record(clock, options, interval, Some(&recorder));
     let mut cut = false;
     let ceilings = files.map(Ceilings::load).unwrap_or_default();
     let mut changes = ChangeLog::new(slo.clone());

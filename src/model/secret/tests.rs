@@ -1,3 +1,5 @@
+//! Spellings of secrets, what is none, and property tests of what is around a secret.
+
 use proptest::prelude::*;
 
 use super::*;
