@@ -200,7 +200,7 @@ fn case_18_models_with_labels_are_added_up_and_none_is_no_failure() {
 #[test]
 fn case_20_instances_of_a_gpu_are_one_gpu() {
     let body = text("20", "dcgm/body.prom");
-    let rows = dcgm::rows(Exposition::new(&body));
+    let (rows, _) = dcgm::rows(Exposition::new(&body));
     let [gpu] = &rows[..] else { panic!("{rows:?}") };
     let of = |metric| gpu.values.iter().find(|(known, _)| *known == metric).map(|(_, value)| *value);
     assert_eq!((of(Metric::Temp), of(Metric::Power)), (Some(51.0), Some(233.1)));
@@ -276,7 +276,7 @@ fn case_24_kv_transfers_tell_time_bytes_and_pieces() {
 fn case_26_throttle_bits_and_what_they_are_judged_by_are_read() {
     for (file, power, clock) in [("dcgm/body-0.prom", 240.0, 960.0), ("dcgm/body-1.prom", 398.0, 1290.0)] {
         let body = text("26", file);
-        let rows = dcgm::rows(Exposition::new(&body));
+        let (rows, _) = dcgm::rows(Exposition::new(&body));
         let of = |metric| rows[0].values.iter().find(|(known, _)| *known == metric).map(|(_, value)| *value);
         let metrics = [
             Metric::ThrottleReasons,

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use support::{BODY, PATIENT, Server, Session, fact, http, latest, state, vllm};
-use warptop::model::{Clock, FactKey, Metric, Reading, SourceId, SourceState, Subject, SystemClock, Time, Why};
-use warptop::sampler::Options;
+use support::{BODY, PATIENT, Server, Session, fact, http, latest, state, until, vllm};
+use warptop::model::{Batch, Clock, FactKey, Metric, Reading, SourceId, SourceState, Subject, SystemClock, Time, Why};
 use warptop::sampler::engines::Timing;
-use warptop::store::Data;
+use warptop::sampler::{Context, Options, SAMPLERS, Sink, Stop};
+use warptop::store::{Data, Retention, Store};
 
 /// What a server waits for before it answers.
 #[derive(Clone, Default)]
@@ -269,4 +269,41 @@ fn old_and_odd_http_is_read() {
         assert_eq!(session.outcome("an answer"), SourceState::Ok);
         reads(&session, 0, 10);
     }
+}
+
+/// Fault: driver: a DCGM exporter that lists 130,000 GPUs
+/// Seen: `the DCGM exporter lists more than 64 GPUs: the first 64 are read`, and where its answers cost much, that
+/// Works: the first 64; engines, which are read on another thread
+/// Recovers: with its first answer of fewer GPUs
+#[test]
+fn an_exporter_of_very_many_gpus_is_read_in_part() {
+    let mut body = String::new();
+    for i in 0..130_000 {
+        writeln!(body, "DCGM_FI_PROF_SM_ACTIVE{{gpu=\"{}\",UUID=\"GPU-{i}\"}} 0.5", i % 64).unwrap();
+    }
+    let server = Server::raw(http("200 OK", "text/plain", body.as_bytes()));
+    let store = Arc::new(Store::new(Retention::HOUR));
+    let context = Context {
+        sink: Sink::new(Arc::clone(&store), None),
+        clock: Arc::new(SystemClock::start()),
+        stop: Stop::default(),
+        interval: Duration::from_millis(250),
+    };
+    let mut absent = Batch::new(SourceId::Nvml, context.clock.now(), Batch::FOREVER);
+    absent.state = Some(SourceState::Absent("no driver".into()));
+    context.sink.send(&absent);
+    let options = Options { dcgm_url: Some(server.url()), ..Options::default() };
+    let sampler = SAMPLERS.iter().find(|sampler| sampler.id == "dcgm").unwrap();
+    (sampler.start)(&context, &options);
+    let why = until("the words", || {
+        let data = store.read();
+        let state = data.source(SourceId::Dcgm)?.state_at(data.newest()).clone();
+        matches!(state, SourceState::Degraded(_)).then(|| state.why().to_owned())
+    });
+    context.stop.stop();
+    assert!(why.starts_with("the DCGM exporter lists more than 64 GPUs: the first 64 are read"), "{why}");
+    let data = store.read();
+    let gpus = (0..=255)
+        .filter(|&gpu| data.latest(Subject::Gpu(gpu), Metric::SmActive, data.newest()).reading.value().is_some());
+    assert_eq!(gpus.count(), 64);
 }

@@ -10,8 +10,10 @@
 //! Invariants: a part of a GPU is never taken for the whole; what DCGM marks as blank is left out. Other values are handed
 //! on as they are: which of them no GPU can have is judged where a [`crate::model::Sample`] is made, as for the driver's.
 
+use std::collections::HashMap;
+
 use super::promtext::{Exposition, Sample};
-use crate::model::Metric;
+use crate::model::{Metric, limits};
 
 /// What the body says about one GPU.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -110,21 +112,30 @@ struct MigInstance {
     used: Option<f64>,
 }
 
-/// Every GPU of the body, in the order in which they come.
-pub fn rows(body: Exposition<'_>) -> Vec<Row> {
-    let mut rows: Vec<Gathered> = Vec::new();
+/// The GPUs of the body in the order in which they come, [`limits::GPUS`] of them at most, and whether there are more.
+pub fn rows(body: Exposition<'_>) -> (Vec<Row>, bool) {
+    let (mut rows, mut more): (Vec<Gathered>, bool) = (Vec::new(), false);
+    let mut places: HashMap<String, usize> = HashMap::new();
     for sample in body.samples().filter(|sample| sample.name.starts_with("DCGM_FI_")) {
         let uuid = first_label(&sample, &["UUID", "uuid", "gpu_uuid"]);
         if uuid.is_empty() {
             continue;
         }
-        let place = rows.iter().position(|gpu| gpu.row.uuid == uuid).unwrap_or_else(|| {
-            rows.push(Gathered { row: Row { uuid, ..Row::default() }, ..Gathered::default() });
-            rows.len() - 1
-        });
+        let place = match places.get(&uuid) {
+            Some(&place) => place,
+            None if rows.len() == limits::GPUS => {
+                more = true;
+                continue;
+            }
+            None => {
+                places.insert(uuid.clone(), rows.len());
+                rows.push(Gathered { row: Row { uuid, ..Row::default() }, ..Gathered::default() });
+                rows.len() - 1
+            }
+        };
         rows[place].take(&sample);
     }
-    rows.into_iter().map(Gathered::whole).collect()
+    (rows.into_iter().map(Gathered::whole).collect(), more)
 }
 
 impl Gathered {
@@ -149,7 +160,11 @@ impl Gathered {
     }
 
     fn take_instance(&mut self, id: String, sample: &Sample<'_>) {
-        let place = self.instances.iter().position(|known| known.id == id).unwrap_or_else(|| {
+        let known = self.instances.iter().position(|known| known.id == id);
+        if known.is_none() && self.instances.len() == limits::INSTANCES {
+            return;
+        }
+        let place = known.unwrap_or_else(|| {
             let profile = sample.label("GPU_I_PROFILE").into_owned();
             self.instances.push(MigInstance { id, profile, ..MigInstance::default() });
             self.instances.len() - 1
@@ -252,6 +267,10 @@ DCGM_FI_PROF_PCIE_RX_BYTES{gpu="0",UUID="GPU-aaaa"} 1500000
 DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-bbbb",GPU_I_PROFILE="1g.10gb",GPU_I_ID="7"} 0.5
 "#;
 
+    fn rows(body: Exposition<'_>) -> Vec<Row> {
+        super::rows(body).0
+    }
+
     fn value(row: &Row, metric: Metric) -> Option<f64> {
         row.values.iter().find(|(of, _)| *of == metric).map(|(_, value)| *value)
     }
@@ -318,6 +337,22 @@ DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-bbbb",GPU_I_PROFILE="1g.10gb",GPU_I_ID=
         }
         assert_eq!(batch.samples.len(), 3);
         assert!(batch.samples.iter().all(|sample| sample.reading == Reading::Missing(Why::Failed)), "{batch:?}");
+    }
+
+    #[test]
+    fn more_gpus_than_a_machine_has_are_left_out_and_told() {
+        let lines = |of: std::ops::Range<usize>, name: &str| -> String {
+            of.map(|i| format!("{name}{{UUID=\"GPU-{i}\",GPU_I_ID=\"\"}} {i}\n")).collect()
+        };
+        let temps = |n| lines(0..n, "DCGM_FI_DEV_GPU_TEMP");
+        let (fit, more) = super::rows(Exposition::new(&temps(limits::GPUS)));
+        assert_eq!((fit.len(), more), (limits::GPUS, false));
+        let body = temps(130_000) + &lines(0..130_000, "DCGM_FI_DEV_SM_CLOCK");
+        let (fit, more) = super::rows(Exposition::new(&body));
+        assert_eq!((fit.len(), more, value(&fit[63], Metric::SmClock)), (limits::GPUS, true, Some(63.0)));
+        let instances: String =
+            (0..1000).map(|i| format!("DCGM_FI_DEV_FB_USED{{UUID=\"a\",GPU_I_ID=\"{i}\"}} 1\n")).collect();
+        assert_eq!(rows(Exposition::new(&instances))[0].instances.len(), limits::INSTANCES);
     }
 
     #[test]

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::scrape::{self, Asker, MAX_BODY, Trouble};
-use super::thread::{SECOND_VALID_MS, say, start as start_thread};
-use super::work::{Desk, Spent};
+use super::thread::{say, start as start_thread};
+use super::work::{Desk, Spent, valid_ms};
 use super::{Context, GpuIds, Options, Sampler, discover};
 use crate::engine::dcgm::{self, Row};
 use crate::engine::promtext::{self, Exposition};
+use crate::model::limits::GPUS;
 use crate::model::{Batch, FactKey, Kind, SourceId, SourceState, Subject, Time};
 use crate::net::access::Access;
 use crate::net::endpoint::Endpoint;
@@ -61,7 +62,7 @@ fn run(context: &Context, options: &Options) {
     let mut exporter = Exporter {
         context,
         client,
-        desk: Desk::new(Arc::clone(&context.clock)),
+        desk: Arc::new(Desk::new(Arc::clone(&context.clock))),
         spent: Spent::default(),
         ids: options.gpu_ids.clone(),
         access: options.access.clone(),
@@ -85,7 +86,7 @@ fn run(context: &Context, options: &Options) {
 struct Exporter<'a> {
     context: &'a Context,
     client: Client,
-    desk: Desk,
+    desk: Arc<Desk>,
     /// What its answers cost.
     spent: Spent,
     ids: GpuIds,
@@ -115,19 +116,28 @@ impl Exporter<'_> {
         }
         let Some(endpoint) = self.at.clone() else { return SEARCH };
         let clock = &self.context.clock;
+        self.spent.begin();
         let (at, begun) = (clock.now(), clock.micros());
         let read = runtime.block_on(self.get(&endpoint));
         let took = clock.micros().saturating_sub(begun);
-        let mut batch = Batch::new(SourceId::Dcgm, at + took / 2000, SECOND_VALID_MS);
+        let mut batch = Batch::new(SourceId::Dcgm, at + took / 2000, 0);
         batch.took_us = u32::try_from(took).unwrap_or(u32::MAX);
         let state = match read {
-            Ok(()) => self.take(&mut batch, driver),
+            Ok(()) => {
+                let (desk, mut spent) = (Arc::clone(&self.desk), self.spent);
+                let state = desk.here(&mut spent, || self.take(&mut batch, driver));
+                self.spent = spent;
+                state
+            }
             Err(trouble) => self.fail(&trouble),
         };
+        let state = self.spent.tell(state, PERIOD);
+        let rest = self.spent.rest(PERIOD);
+        batch.valid_ms = valid_ms(rest);
         batch.state = Some(state.clone()).filter(|_| self.said.as_ref() != Some(&state));
         self.said = Some(state);
         self.context.sink.send(&batch);
-        PERIOD
+        rest
     }
 
     /// Reads its metrics into `body`.
@@ -163,7 +173,7 @@ impl Exporter<'_> {
     fn take(&mut self, batch: &mut Batch, driver: Driver) -> SourceState {
         self.failures = 0;
         let text = promtext::decode(&self.body);
-        let rows = dcgm::rows(Exposition::new(&text));
+        let (rows, more) = dcgm::rows(Exposition::new(&text));
         if rows.is_empty() {
             return SourceState::Failed("what answers as a DCGM exporter shows no GPU: is this its port?".into());
         }
@@ -176,6 +186,10 @@ impl Exporter<'_> {
         for row in &rows {
             let Some(gpu) = self.ids.find(row, driver == Driver::Shows) else { continue };
             active |= self.hand_on(batch, row, gpu, driver, changed);
+        }
+        if more {
+            let words = format!("the DCGM exporter lists more than {GPUS} GPUs: the first {GPUS} are read");
+            return SourceState::Degraded(words.into());
         }
         if active {
             return SourceState::Ok;

@@ -11,7 +11,7 @@ use reqwest::Client;
 
 use super::discover::{Launched, Listed, Told};
 use super::scrape::{self, Asker, MAX_BODY};
-use super::work::Desk;
+use super::work::{Desk, valid_ms};
 use super::{Context, Options, Sampler, discover, thread, watch};
 use crate::engine::Adapter;
 use crate::model::limits::{ENGINES, FOUND_ENGINES};
@@ -51,7 +51,7 @@ impl Timing {
 
     /// How long a scrape's values are current, ms.
     pub(super) fn valid_ms(&self) -> u32 {
-        u32::try_from(self.period.as_millis() * 7 / 2).unwrap_or(u32::MAX)
+        valid_ms(self.period)
     }
 }
 

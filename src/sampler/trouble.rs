@@ -133,10 +133,10 @@ const LATE_MS: u64 = 30_000;
 const SILENT_MS: u64 = 6_000;
 
 impl Trouble {
-    /// The state to show, with what there is to say `besides`. An engine that was read a moment ago (`read_ago` ms;
-    /// `None`: never) and is late now is not down.
-    pub(super) fn state(&self, read_ago: Option<u64>, besides: Option<&str>) -> SourceState {
-        let words = besides.map_or_else(|| self.to_string(), |besides| format!("{self}; {besides}")).into();
+    /// The state to show. An engine that was read a moment ago (`read_ago` ms; `None`: never) and is late now is
+    /// not down.
+    pub(super) fn state(&self, read_ago: Option<u64>) -> SourceState {
+        let words = self.to_string().into();
         let within = |most: u64| read_ago.is_some_and(|ago| ago <= most);
         match self {
             Self::Unauthorized { .. } => SourceState::Unauthorized(words),
@@ -249,12 +249,12 @@ mod tests {
             status(404),
             status(501),
         ] {
-            assert!(!answers.is_final() && answers.state(None, None).answers(), "{answers}");
+            assert!(!answers.is_final() && answers.state(None).answers(), "{answers}");
         }
         let unauthorized = Trouble::Unauthorized { status: 401, key: KeyFrom::default() };
         let silent = [Trouble::Refused, Trouble::NoConnection, Trouble::Loading, Trouble::NoHttp, Trouble::NoAnswer];
         for trouble in silent.into_iter().chain([unauthorized, Trouble::Timeout(LIMIT), Trouble::Silent(LIMIT)]) {
-            assert!(!trouble.state(None, None).answers() && !trouble.state(Some(0), None).answers(), "{trouble}");
+            assert!(!trouble.state(None).answers() && !trouble.state(Some(0)).answers(), "{trouble}");
         }
     }
 
@@ -264,7 +264,7 @@ mod tests {
     fn what_is_late_is_degraded_first_and_stalled_then() {
         let stalled = |trouble: Trouble| {
             [Some(0), Some(6_000), Some(6_001), Some(30_000), Some(30_001), None]
-                .map(|ago| trouble.state(ago, None).is_down())
+                .map(|ago| trouble.state(ago).is_down())
         };
         assert_eq!(stalled(Trouble::Silent(LIMIT)), [false, false, true, true, true, true]);
         assert_eq!(stalled(Trouble::Timeout(LIMIT)), [false, false, false, false, true, true]);

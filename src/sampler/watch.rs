@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-use super::engines::{Identity, Net, Timing};
+use super::engines::{Identity, Net};
 use super::fingerprint::{self, Recognised};
 use super::pages::Pages;
 use super::scrape::{Asker, Trouble};
 use super::side::{self, Beside, Extra};
-use super::work::Spent;
+use super::work::{Spent, valid_ms};
 use crate::engine::promtext::Exposition;
 use crate::engine::{self, Adapter};
 use crate::model::{Batch, Fact, FactKey, Kind, Metric, SourceId, SourceState, Subject, Time, text};
@@ -297,14 +297,14 @@ impl Watch {
         self.extras.iter().for_each(|extra| extra.add(&mut self.pages.batch));
         self.pages.flaws.look_for_impossible(&mut self.pages.batch);
         let words = self.words(found.path);
-        let ok = words.is_empty();
-        if !ok {
-            self.batch().state = Some(SourceState::Degraded(words.join("; ").into()));
-        } else if !self.told_ok {
-            self.batch().state = Some(SourceState::Ok);
-        }
+        let state = if words.is_empty() { SourceState::Ok } else { SourceState::Degraded(words.join("; ").into()) };
+        let period = self.net.timing.period;
+        let state = self.spent.tell(state, period);
+        let ok = state == SourceState::Ok;
+        self.batch().state = Some(state).filter(|_| !ok || !self.told_ok);
         self.told_ok = ok;
-        self.keep_as_long_as_it_rests();
+        // What is asked more seldom counts for longer.
+        self.batch().valid_ms = valid_ms(self.spent.rest(period));
         self.net.note(self.index, &self.endpoint, false, Some(identity));
     }
 
@@ -314,14 +314,7 @@ impl Watch {
         let flaws = self.pages.flaws.words(path);
         let beside = self.beside.iter().filter_map(|beside| beside.words(at, limit));
         let extras = self.extras.iter().filter_map(|extra| extra.words(at, limit));
-        let cost = self.spent.words(self.net.timing.period);
-        flaws.into_iter().chain(beside).chain(extras).chain(cost).collect()
-    }
-
-    /// What is asked more seldom counts for longer.
-    fn keep_as_long_as_it_rests(&mut self) {
-        let timing = &self.net.timing;
-        self.pages.batch.valid_ms = Timing { period: self.spent.rest(timing.period), ..*timing }.valid_ms();
+        flaws.into_iter().chain(beside).chain(extras).collect()
     }
 
     /// Totals do not continue when the process is another one, or when other replicas are added up: one that
@@ -355,8 +348,8 @@ impl Watch {
 
     fn fail(&mut self, trouble: &Trouble) {
         let at = self.pages.batch.at;
-        let cost = self.spent.words(self.net.timing.period);
-        let state = trouble.state(self.last_good.map(|good| at.since(good)), cost.as_deref());
+        let state = trouble.state(self.last_good.map(|good| at.since(good)));
+        let state = self.spent.tell(state, self.net.timing.period);
         // Late answers are asked for at the usual pace: each one already takes longer than a period.
         self.failures = if state.is_down() { self.failures.saturating_add(1) } else { self.failures };
         self.told_ok = false;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::model::Clock;
+use crate::model::{Clock, SourceState};
 
 /// Answers up to this size are worked on where they came in, bytes. vLLM has 80 KB, and 90 KB more for each rank of
 /// data parallelism; this much costs less than a thread takes to wake on a busy machine.
@@ -57,12 +57,30 @@ impl Spent {
         if self.us > COSTLY_US { rest.max(period) } else { period }
     }
 
+    /// Adds to a state that it is asked more seldom than every `period`, where it is.
+    pub(super) fn tell(self, state: SourceState, period: Duration) -> SourceState {
+        let Some(words) = self.words(period) else { return state };
+        let and = |why: &str| format!("{why}; {words}").into();
+        match state {
+            SourceState::Ok | SourceState::Starting => SourceState::Degraded(words.into()),
+            SourceState::Degraded(why) => SourceState::Degraded(and(&why)),
+            SourceState::Failed(why) => SourceState::Failed(and(&why)),
+            SourceState::Stalled(why) => SourceState::Stalled(and(&why)),
+            SourceState::Unauthorized(_) | SourceState::Absent(_) => state,
+        }
+    }
+
     /// Says so where it is asked more seldom than every `period`.
-    pub(super) fn words(self, period: Duration) -> Option<String> {
+    fn words(self, period: Duration) -> Option<String> {
         let rest = self.rest(period);
         let ms = self.us / 10_000 * 10;
         (rest > period).then(|| format!("answers cost {ms} ms to read: asked every {:.0} s", rest.as_secs_f64().ceil()))
     }
+}
+
+/// How long values are current that are read every `period`, ms.
+pub(super) fn valid_ms(period: Duration) -> u32 {
+    u32::try_from(period.as_millis() * 7 / 2).unwrap_or(u32::MAX)
 }
 
 /// Where work is done.
@@ -82,6 +100,14 @@ impl Desk {
         &self.clock
     }
 
+    /// Does work on the spot.
+    pub(super) fn here<T>(&self, spent: &mut Spent, work: impl FnOnce() -> T) -> T {
+        let begun = self.clock.cpu_micros();
+        let done = work();
+        spent.us = spent.us.saturating_add(self.clock.cpu_micros().saturating_sub(begun));
+        done
+    }
+
     /// Does work on so many bytes. `None` when it did not come to its end: the program is about to.
     pub(super) async fn run<T: Send + 'static>(
         &self,
@@ -89,24 +115,19 @@ impl Desk {
         spent: &mut Spent,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
+        if bytes <= SMALL {
+            return Some(self.here(spent, work));
+        }
+        let costly = spent.us.max(spent.before) > COSTLY_US;
+        let turn = Arc::clone(&self.lanes[usize::from(costly)]).acquire_owned().await.ok()?;
         let clock = Arc::clone(&self.clock);
-        let timed = move || {
+        let task = tokio::task::spawn_blocking(move || {
             let begun = clock.cpu_micros();
             let done = work();
+            drop(turn);
             (done, clock.cpu_micros().saturating_sub(begun))
-        };
-        let (done, us) = if bytes <= SMALL {
-            timed()
-        } else {
-            let costly = spent.us.max(spent.before) > COSTLY_US;
-            let turn = Arc::clone(&self.lanes[usize::from(costly)]).acquire_owned().await.ok()?;
-            let task = tokio::task::spawn_blocking(move || {
-                let done = timed();
-                drop(turn);
-                done
-            });
-            task.await.ok()?
-        };
+        });
+        let (done, us) = task.await.ok()?;
         spent.us = spent.us.saturating_add(us);
         Some(done)
     }
