@@ -20,7 +20,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -220,6 +220,8 @@ enum When {
 enum TestPanic {
     Draw,
     Thread,
+    Stack,
+    Memory,
 }
 
 impl Sources {
@@ -469,8 +471,8 @@ fn watch(cli: &Cli, replay: Option<&Recorded>, slo: Slo) -> Result<u8, Failure> 
         When::Never => caps::Color::Never,
     };
     let theme = caps::theme(color, cli.look.ascii);
-    let (to, events) = channel();
-    input::read_signals(to.clone()).map_err(Failure::error)?;
+    let (to, events) = sync_channel(input::QUEUE);
+    input::read_signals(to.clone(), true).map_err(Failure::error)?;
     let (guard, terminal) = term::enter().map_err(|error| match error {
         term::NoTerminal::NotATerminal | term::NoTerminal::Dumb => Failure::Usage(error.to_string()),
         term::NoTerminal::Io(_) => Failure::error(error),
@@ -488,6 +490,8 @@ fn watch(cli: &Cli, replay: Option<&Recorded>, slo: Slo) -> Result<u8, Failure> 
     program.provoke(cli.test_panic.map(|fault| match fault {
         TestPanic::Draw => Fault::Draw,
         TestPanic::Thread => Fault::Thread,
+        TestPanic::Stack => Fault::Stack,
+        TestPanic::Memory => Fault::Memory,
     }));
     let ended = program.run();
     drop(guard);
@@ -514,8 +518,8 @@ fn record(sources: &Sources, output: &Output, duration: Option<Duration>, slo: &
                 .to_owned(),
         ));
     }
-    let (to, events) = channel();
-    input::read_signals(to).map_err(Failure::error)?;
+    let (to, events) = sync_channel(input::QUEUE);
+    input::read_signals(to, false).map_err(Failure::error)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
     let files = probe::files();

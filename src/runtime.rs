@@ -7,6 +7,7 @@
 mod ceilings;
 mod check;
 mod endpoint;
+mod fault;
 mod headless;
 mod headless_probe;
 mod machine;
@@ -37,6 +38,7 @@ use crate::ui::theme::Theme;
 
 pub use check::{check_now, check_of};
 pub use endpoint::Reach;
+pub use fault::Fault;
 pub use headless::{RecordPlan, SnapshotError, record, snapshot_now, snapshot_of};
 pub use headless_probe::{Interrupted, Prepared, Ran, Step, Wanted};
 pub use probes::{Manner, Probes, Setup};
@@ -65,15 +67,6 @@ pub struct Inputs {
 struct Shown {
     at: Time,
     version: u64,
-}
-
-/// A defect to provoke, for the tests of what happens then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Panic while drawing.
-    Draw,
-    /// Panic on another thread.
-    Thread,
 }
 
 /// The program on a terminal.
@@ -201,6 +194,7 @@ impl<B: Backend> Program<B> {
         self.dirty = true;
         let effect = match input {
             Input::App(event) => self.app.update(event),
+            Input::Stop => Some(Effect::Suspend),
             Input::Continued => return self.after((self.inputs.resume)().is_ok()),
         };
         match effect {
@@ -310,7 +304,7 @@ impl<B: Backend> Program<B> {
         }
         let (screen, app, fault) = (&self.screen, &self.app, self.fault);
         screen.draw(self.terminal.get_frame().buffer_mut(), app);
-        fail_on_purpose(fault);
+        fault.into_iter().for_each(fault::provoke);
         self.terminal.apply_buffer()?;
         self.app.update(Event::Readable(self.screen.asks()));
         (self.shown, self.dirty) = (Some(Shown { at: now, version }), false);
@@ -356,16 +350,4 @@ impl<B: Backend> Program<B> {
 fn new_app(session: &Session, now: Time) -> App {
     let place = |id| PANES.iter().position(|pane| pane.id == id);
     App::new(session.origin, now, PANES.len()).with_probes(place("probes")).without_gpu(place("latency"))
-}
-
-#[expect(clippy::panic, reason = "the tests of the panic hook ask for it")]
-fn fail_on_purpose(fault: Option<Fault>) {
-    match fault {
-        Some(Fault::Draw) => panic!("asked to fail while drawing"),
-        Some(Fault::Thread) => {
-            let body = || panic!("asked to fail on a thread");
-            drop(std::thread::Builder::new().name("failing".to_owned()).spawn(body));
-        }
-        None => {}
-    }
 }

@@ -4,152 +4,21 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
-use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::num::NonZeroU16;
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
+#[path = "pty/crash.rs"]
+mod crash;
+#[path = "fake-nvml/mod.rs"]
+mod fake_nvml;
+#[path = "pty/jobs.rs"]
+mod jobs;
+#[path = "pty/keys.rs"]
+mod keys;
+#[path = "pty/session.rs"]
+mod session;
 
-use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, SlavePty, native_pty_system};
-use rustix::process::{Pid, Signal, kill_process};
+use portable_pty::CommandBuilder;
+use rustix::process::Signal;
 
-/// Steps of 10 ms that a condition may take to come true: far more than it ever should.
-const PATIENCE: u32 = 3000;
-
-/// A terminal with a program in it.
-struct Session {
-    master: Box<dyn MasterPty + Send>,
-    /// Kept open, so that the terminal's modes can be read after the program has ended.
-    _slave: Box<dyn SlavePty + Send>,
-    child: Box<dyn Child + Send + Sync>,
-    input: Box<dyn Write + Send>,
-    screen: Arc<Mutex<vt100::Parser>>,
-    raw: Arc<Mutex<Vec<u8>>>,
-    modes_before: String,
-}
-
-fn size(columns: u16, rows: u16) -> PtySize {
-    PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 }
-}
-
-fn some(n: u16) -> NonZeroU16 {
-    NonZeroU16::new(n).unwrap()
-}
-
-fn warptop(args: &[&str]) -> CommandBuilder {
-    let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_warptop"));
-    command.args(args);
-    command
-}
-
-fn modes(master: &dyn MasterPty) -> String {
-    format!("{:?}", master.get_termios().unwrap())
-}
-
-impl Session {
-    fn start(mut command: CommandBuilder, columns: u16, rows: u16) -> Self {
-        for name in ["NO_COLOR", "CLICOLOR_FORCE", "LC_ALL", "LC_CTYPE"] {
-            command.env_remove(name);
-        }
-        command.env("LANG", "C.UTF-8");
-        command.env("RUST_BACKTRACE", "0");
-        if command.get_env("TERM").is_none_or(|term| term != "dumb") {
-            command.env("TERM", "xterm-256color");
-        }
-        let pair = native_pty_system().openpty(size(columns, rows)).unwrap();
-        let modes_before = modes(&*pair.master);
-        let child = pair.slave.spawn_command(command).unwrap();
-        let parser = vt100::Parser::new(some(rows), some(columns), 0);
-        Self {
-            input: pair.master.take_writer().unwrap(),
-            master: pair.master,
-            _slave: pair.slave,
-            child,
-            screen: Arc::new(Mutex::new(parser)),
-            raw: Arc::default(),
-            modes_before,
-        }
-    }
-
-    /// Lets the terminal take what the program writes.
-    fn read(self) -> Self {
-        let mut reader = self.master.try_clone_reader().unwrap();
-        let (screen, raw) = (Arc::clone(&self.screen), Arc::clone(&self.raw));
-        thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(n @ 1..) = reader.read(&mut bytes) {
-                screen.lock().unwrap().process(&bytes[..n]);
-                raw.lock().unwrap().extend_from_slice(&bytes[..n]);
-            }
-        });
-        self
-    }
-
-    fn live(args: &[&str], columns: u16, rows: u16) -> Self {
-        let session = Self::start(warptop(args), columns, rows).read();
-        session.wait("the first frame", |screen| screen.contents().contains("live"));
-        session
-    }
-
-    fn wait(&self, what: &str, holds: impl Fn(&vt100::Screen) -> bool) {
-        for _ in 0..PATIENCE {
-            if holds(self.screen.lock().unwrap().screen()) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        panic!("{what} did not come; the screen:\n{}", self.contents());
-    }
-
-    fn contents(&self) -> String {
-        self.screen.lock().unwrap().screen().contents()
-    }
-
-    fn press(&mut self, keys: &str) {
-        self.input.write_all(keys.as_bytes()).unwrap();
-        self.input.flush().unwrap();
-    }
-
-    fn resize(&self, columns: u16, rows: u16) {
-        self.screen.lock().unwrap().set_size(some(rows), some(columns));
-        self.master.resize(size(columns, rows)).unwrap();
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.process_id().unwrap()).unwrap();
-        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
-    }
-
-    fn ended(&mut self) -> ExitStatus {
-        for _ in 0..PATIENCE {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        panic!("it did not end; the screen:\n{}", self.contents());
-    }
-
-    /// Waits for the end and checks the exit code and that the terminal is as it was.
-    fn ends(&mut self, code: u32) {
-        assert_eq!(self.ended().exit_code(), code, "{}", self.contents());
-        self.wait("the terminal as it was", |screen| {
-            !screen.alternate_screen() && !screen.hide_cursor() && !screen.bracketed_paste()
-        });
-        assert_eq!(modes(&*self.master), self.modes_before);
-        let raw = String::from_utf8_lossy(&self.raw.lock().unwrap()).into_owned();
-        let last = |sequence: &str| raw.rfind(sequence);
-        assert!(last("\x1b[?2026l") >= last("\x1b[?2026h"), "a frame was left open");
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        // Already gone, as a rule.
-        drop(self.child.kill());
-    }
-}
+use session::{Session, modes, size, warptop};
 
 #[test]
 fn starts_and_quits_with_the_terminal_as_it_was() {
@@ -281,55 +150,10 @@ fn a_panic_gives_the_terminal_back_and_says_why() {
 fn a_terminal_that_takes_nothing_does_not_keep_it() {
     // Nobody reads: the first frames fill the terminal's buffer and the main loop hangs in a write.
     let mut session = Session::start(warptop(&["demo"]), 300, 90);
-    let stuck = |session: &Session| modes(&*session.master) != session.modes_before;
-    for _ in 0..PATIENCE {
-        if stuck(&session) {
-            break;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    assert!(stuck(&session), "never took the terminal over");
+    session.wait_for_raw_modes();
     session.signal(Signal::TERM);
     assert_eq!(session.ended().exit_code(), 130);
     assert_eq!(modes(&*session.master), session.modes_before);
-}
-
-#[test]
-fn ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_again() {
-    let mut shell = CommandBuilder::new("bash");
-    shell.args(["--noprofile", "--norc", "-i"]);
-    let mut session = Session::start(shell, 100, 30).read();
-    let mut line = String::new();
-    writeln!(line, "PS1='$ '; '{}'; echo code=$?", env!("CARGO_BIN_EXE_warptop")).unwrap();
-    session.press(&line);
-    session.wait("the first frame", |s| s.alternate_screen() && s.contents().contains("live"));
-    session.press("\x1a");
-    session.wait("the shell", |s| !s.alternate_screen() && !s.hide_cursor() && s.contents().contains("Stopped"));
-    session.press("fg\n");
-    session.wait("the screen again", |s| s.alternate_screen() && s.contents().contains("live"));
-    session.press("q");
-    session.wait("the shell again", |s| !s.alternate_screen() && s.contents().ends_with("$ "));
-    session.press("exit\n");
-    session.ended();
-}
-
-#[test]
-fn ctrl_z_without_a_shell_is_survived() {
-    let mut session = Session::live(&[], 80, 24);
-    session.press("\x1a");
-    session.press("?");
-    session.wait("the help", |s| s.alternate_screen() && s.contents().contains("Next pane"));
-    session.press("q");
-    session.ends(0);
-}
-
-#[test]
-fn pasted_text_is_no_command() {
-    let mut session = Session::live(&[], 80, 24);
-    session.press("\x1b[200~qqq\x1b[201~?");
-    session.wait("the help", |s| s.contents().contains("Next pane"));
-    session.press("q");
-    session.ends(0);
 }
 
 #[test]

@@ -73,7 +73,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const CRATES: &[(&str, &[&str])] = &[
     ("tokio", &["load", "sampler", "runtime", "cli", "term"]),
     ("ratatui", &["ui", "term", "export", "runtime"]),
-    ("crossterm", &["term", "runtime"]),
     ("reqwest", &["net", "sampler"]),
     ("nvml_wrapper", &["sampler"]),
     ("nvml_wrapper_sys", &["sampler"]),

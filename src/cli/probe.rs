@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::{self, BufRead as _, IsTerminal as _};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, Subcommand, value_parser};
@@ -313,8 +313,8 @@ fn measure(
     if cannot_ask && PROBES[wanted.place].spec.needs == Needs::Host {
         return Err(mute());
     }
-    let (to, events) = channel();
-    input::read_signals(to).map_err(Failure::error)?;
+    let (to, events) = sync_channel(input::QUEUE);
+    input::read_signals(to, false).map_err(Failure::error)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
     let name = PROBES[wanted.place].spec.name;

@@ -1,7 +1,7 @@
 //! What the terminal can show: colours and characters, from the environment and the options.
 
 use std::env;
-use std::io::{self, IsTerminal as _};
+use std::io;
 
 use crate::ui::theme::{Charset, Depth, Theme};
 
@@ -56,8 +56,7 @@ fn depth(color: Color, term: &str, var: impl Fn(&str) -> Option<String>) -> Dept
 
 /// Columns of the terminal that standard output goes to; `None` where it goes elsewhere.
 pub fn columns() -> Option<u16> {
-    let (columns, _) = crossterm::terminal::size().ok().filter(|_| io::stdout().is_terminal())?;
-    Some(columns)
+    rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col)
 }
 
 #[cfg(test)]

@@ -1,55 +1,139 @@
 //! Keys and signals, each read on a thread of its own that is never waited for.
 //!
-//! Both also see to it that a request to end is heard when the main loop hangs in a write to a
-//! terminal that takes nothing: after a moment they end the program themselves.
+//! Both also see to it that a request to end is heard when the main loop hangs in a write to a terminal that takes
+//! nothing: nothing is drawn from then on, and after a moment they end the program themselves. What they say goes into a
+//! bounded queue: of keys that nobody takes the rest is dropped, a signal is said again.
 
-use std::sync::mpsc::Sender;
+use std::future::poll_fn;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use crossterm::event::{self, Event as Raw, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use tokio::signal::unix::{SignalKind, signal};
+use rustix::io::Errno;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::{Action, Event, Key};
 
+use super::keys::KeyDecoder;
+use super::tty::Tty;
+use super::{TTY, WAITS, is_ours, let_go, signals};
+
 /// How long the main loop may take to end once it was told to (a recorder waits 2 s for its output).
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How often somebody who is not listened to looks again: for the terminal to be ours, for room in the queue.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How often to look whether the terminal is still ours while nothing is typed: the shell may have taken it and given it
+/// back while this waited.
+const IDLE: Duration = Duration::from_millis(500);
+/// Bytes read at a time.
+const READ: usize = 4096;
 /// Exit code of a program ended by a signal.
 pub const INTERRUPTED: i32 = 130;
+/// Most inputs that wait for the main loop: far more than anybody types while a frame is drawn.
+pub const QUEUE: usize = 1024;
 
 /// What comes from outside, besides data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Input {
     /// For the app.
     App(Event),
-    /// The program was stopped and goes on: the terminal must be taken over again.
+    /// Another program wants this one to stop, as Ctrl-Z does.
+    Stop,
+    /// The program was stopped and goes on, or is in front again: the terminal must be taken over again.
     Continued,
 }
 
-/// Reads keys from the terminal.
+const END: Input = Input::App(Event::Interrupt);
+
+/// Reads keys from the terminal that was entered.
 ///
 /// # Errors
 /// When the system gives no thread.
-pub fn read_terminal(to: Sender<Input>) -> std::io::Result<()> {
+pub fn read_terminal(to: SyncSender<Input>) -> io::Result<()> {
+    let Some(tty) = TTY.get() else { return Ok(()) };
     let body = move || {
-        while let Ok(raw) = event::read() {
-            let Some(event) = translate(&raw) else { continue };
-            let quits = matches!(event, Event::Key(key) if Action::of(key).is_some_and(|(a, _)| a == Action::Quit));
-            if to.send(Input::App(event)).is_err() {
-                return;
-            }
-            if quits {
-                end_in_time(0);
-            }
+        let mut keys = Keys { tty, to: &to, decoder: KeyDecoder::default() };
+        if keys.read().is_none() {
+            return;
         }
         // The terminal is gone. Nobody may listen any more.
-        let _ = to.send(Input::App(Event::Interrupt));
+        end_in_time(INTERRUPTED);
+        let _ = to.send(END);
     };
     thread::Builder::new().name("keys".to_owned()).spawn(body).map(drop)
 }
 
-/// Ends the program with `code` unless the main loop does so first.
+/// The terminal is gone.
+struct Gone;
+
+/// Reads keys.
+struct Keys<'a> {
+    tty: &'a Tty,
+    to: &'a SyncSender<Input>,
+    decoder: KeyDecoder,
+}
+
+impl Keys<'_> {
+    /// Reads until the terminal is gone; `None` when nobody listens any more.
+    fn read(&mut self) -> Option<Gone> {
+        let mut bytes = [0; READ];
+        loop {
+            if !is_ours() {
+                // What is typed now is for somebody else.
+                if self.tty.is_gone(AGAIN) {
+                    return Some(Gone);
+                }
+                self.decoder = KeyDecoder::default();
+                if WAITS.load(Ordering::SeqCst) && self.tty.is_in_front() {
+                    self.say(Input::Continued)?;
+                }
+                continue;
+            }
+            if !self.tty.wait_for_keys(self.decoder.patience().unwrap_or(IDLE)) {
+                let late = self.decoder.expire();
+                self.press(late)?;
+                continue;
+            }
+            // Somebody may have come in front while this waited.
+            if !is_ours() {
+                continue;
+            }
+            match self.tty.read(&mut bytes) {
+                Ok(n @ 1..) => {
+                    for &byte in &bytes[..n] {
+                        let key = self.decoder.feed(byte);
+                        self.press(key)?;
+                    }
+                }
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(_) if !self.tty.is_in_front() => {}
+                Ok(_) | Err(_) => return Some(Gone),
+            }
+        }
+    }
+
+    fn press(&self, key: Option<Key>) -> Option<()> {
+        let Some(key) = key else { return Some(()) };
+        if Action::of(key).is_some_and(|(action, _)| action == Action::Quit) {
+            end_in_time(0);
+        }
+        self.say(Input::App(Event::Key(key)))
+    }
+
+    fn say(&self, input: Input) -> Option<()> {
+        match self.to.try_send(input) {
+            Ok(()) | Err(TrySendError::Full(_)) => Some(()),
+            Err(TrySendError::Disconnected(_)) => None,
+        }
+    }
+}
+
+/// Draws nothing any more, and ends the program with `code` unless the main loop does so first.
 fn end_in_time(code: i32) {
+    let_go();
     let watch = move || {
         thread::sleep(PATIENCE);
         super::abandon(code);
@@ -63,111 +147,66 @@ fn end_in_time(code: i32) {
 ///
 /// # Errors
 /// When the system refuses.
-pub fn outlive_full_files() -> std::io::Result<()> {
+pub fn outlive_full_files() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();
     // The handler stays when this is gone; what it hears is of no interest.
     signal(SignalKind::from_raw(libc::SIGXFSZ)).map(drop)
 }
 
-/// Turns SIGTERM, SIGHUP, SIGINT, SIGQUIT and SIGXCPU into [`Event::Interrupt`], SIGWINCH into [`Event::Resize`] and
-/// SIGCONT into [`Input::Continued`]. The terminal library reports changes of size too, but loses one that comes
-/// together with a key; the screen would stay torn until the next.
+/// What each signal says; those that end come first. SIGTSTP only where there is a terminal to give back before.
+const SIGNALS: [(i32, Input); 8] = [
+    (libc::SIGTERM, END),
+    (libc::SIGHUP, END),
+    (libc::SIGINT, END),
+    (libc::SIGQUIT, END),
+    (libc::SIGXCPU, END),
+    (libc::SIGTSTP, Input::Stop),
+    (libc::SIGCONT, Input::Continued),
+    (libc::SIGWINCH, Input::App(Event::Resize)),
+];
+
+/// Turns signals into inputs, SIGTSTP only for a program with a `screen`. One that whoever started the program has
+/// ignored stays ignored: `nohup warptop record` outlives its terminal.
 ///
 /// # Errors
 /// When the system gives no thread.
-pub fn read_signals(to: Sender<Input>) -> std::io::Result<()> {
+pub fn read_signals(to: SyncSender<Input>, screen: bool) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Installed before this returns: a signal that comes right after it is not lost.
-    let (mut terminate, mut hang_up, mut interrupt, mut leave, mut out_of_time, mut go_on, mut resize) = {
+    let mut heard = Vec::new();
+    {
         let _inside = runtime.enter();
-        (
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::quit())?,
-            signal(SignalKind::from_raw(libc::SIGXCPU))?,
-            signal(SignalKind::from_raw(libc::SIGCONT))?,
-            signal(SignalKind::window_change())?,
-        )
-    };
-    let body = move || {
-        runtime.block_on(async {
-            loop {
-                let input = tokio::select! {
-                    _ = terminate.recv() => Input::App(Event::Interrupt),
-                    _ = hang_up.recv() => Input::App(Event::Interrupt),
-                    _ = interrupt.recv() => Input::App(Event::Interrupt),
-                    _ = leave.recv() => Input::App(Event::Interrupt),
-                    _ = out_of_time.recv() => Input::App(Event::Interrupt),
-                    _ = go_on.recv() => Input::Continued,
-                    _ = resize.recv() => Input::App(Event::Resize),
-                };
-                if input == Input::App(Event::Interrupt) {
-                    end_in_time(INTERRUPTED);
-                }
-                if to.send(input).is_err() {
-                    return;
-                }
+        for (number, input) in SIGNALS {
+            if (screen || input != Input::Stop) && !signals::is_ignored(number) {
+                heard.push((signal(SignalKind::from_raw(number))?, input));
             }
-        });
-    };
+        }
+    }
+    let body = move || runtime.block_on(pass_on(heard, &to));
     thread::Builder::new().name("signals".to_owned()).spawn(body).map(drop)
 }
 
-/// What the app has to know of a terminal event. Pasted text is no key press: it could quit.
-fn translate(raw: &Raw) -> Option<Event> {
-    match raw {
-        Raw::Key(key) => translate_key(key).map(Event::Key),
-        // Sizes: see `read_signals`.
-        Raw::Resize(..) | Raw::Paste(_) | Raw::Mouse(_) | Raw::FocusGained | Raw::FocusLost => None,
-    }
-}
-
-fn translate_key(key: &KeyEvent) -> Option<Key> {
-    if key.kind == KeyEventKind::Release || key.modifiers.intersects(KeyModifiers::ALT | KeyModifiers::SUPER) {
-        return None;
-    }
-    let ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
-    Some(match key.code {
-        KeyCode::Char(c) if ctrl => Key::Ctrl(c.to_ascii_lowercase()),
-        KeyCode::Char(c) => Key::Char(c),
-        KeyCode::Tab if key.modifiers.contains(KeyModifiers::SHIFT) => Key::BackTab,
-        KeyCode::Tab => Key::Tab,
-        KeyCode::BackTab => Key::BackTab,
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Esc,
-        KeyCode::Left => Key::Left,
-        KeyCode::Right => Key::Right,
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        _ => return None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(code: KeyCode, modifiers: KeyModifiers) -> Option<Event> {
-        translate(&Raw::Key(KeyEvent::new(code, modifiers)))
-    }
-
-    #[test]
-    fn case_and_modifiers_count() {
-        assert_eq!(key(KeyCode::Char('G'), KeyModifiers::SHIFT), Some(Event::Key(Key::Char('G'))));
-        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Event::Key(Key::Ctrl('c'))));
-        assert_eq!(key(KeyCode::Char('q'), KeyModifiers::ALT), None);
-        assert_eq!(key(KeyCode::Tab, KeyModifiers::SHIFT), Some(Event::Key(Key::BackTab)));
-    }
-
-    #[test]
-    fn pasted_text_and_releases_do_nothing() {
-        assert_eq!(translate(&Raw::Paste("q".to_owned())), None);
-        let mut up = KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE);
-        up.kind = KeyEventKind::Release;
-        assert_eq!(translate(&Raw::Key(up)), None);
+async fn pass_on(mut heard: Vec<(Signal, Input)>, to: &SyncSender<Input>) {
+    // What there was no room for.
+    let mut owed = None;
+    loop {
+        let next = poll_fn(|context| {
+            let mut said =
+                heard.iter_mut().filter_map(|(signal, input)| signal.poll_recv(context).is_ready().then_some(*input));
+            said.next().map_or(Poll::Pending, Poll::Ready)
+        });
+        let input = tokio::select! {
+            input = next => input,
+            () = tokio::time::sleep(AGAIN), if owed.is_some() => owed.take().unwrap_or(END),
+        };
+        if input == END {
+            end_in_time(INTERRUPTED);
+        }
+        match to.try_send(input) {
+            Ok(()) => {}
+            Err(TrySendError::Full(input)) => owed = if owed == Some(END) { owed } else { Some(input) },
+            Err(TrySendError::Disconnected(_)) => return,
+        }
     }
 }

@@ -1,24 +1,28 @@
 //! The terminal's life: entered once, and given back whatever ends the program.
 //!
-//! It must not know what is drawn. Invariants: [`restore`] may be called from any thread, any number
-//! of times; once it has been called nothing is written to the terminal until it is entered again;
-//! each flush is one write, wrapped as a synchronised frame.
+//! It must not know what is drawn. Invariants: [`restore`] may be called from any thread and from a signal handler, any
+//! number of times; once it has been called nothing is written to the terminal until it is entered again; nothing is
+//! written and no key is read while another program is in front; each flush is one write, wrapped as a synchronised
+//! frame.
 
 pub mod caps;
 pub mod input;
+pub mod keys;
+mod signals;
+mod tty;
 
-use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsFd;
 use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, TryLockError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
+use rustix::io::Errno;
+
+use tty::{Tty, seize};
 
 /// Alternate screen, pasted text marked as such, no cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?2004h\x1b[?25l";
@@ -29,16 +33,20 @@ const BEGIN_FRAME: &[u8] = b"\x1b[?2026h";
 const END_FRAME: &[u8] = b"\x1b[?2026l";
 /// A frame of a very large screen; more than that goes out in pieces.
 const FRAME_BYTES: usize = 64 << 10;
-/// How long [`restore`] waits for a frame that is being written.
+/// How long [`restore`] waits for a frame that is being written, and then for the terminal to take its last bytes.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Whether the terminal is ours.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// Whether the program goes on in the background and is to take the terminal once it is in front.
+static WAITS: AtomicBool = AtomicBool::new(false);
+/// Whether nothing is to be drawn any more: the program is about to end.
+static LEAVING: AtomicBool = AtomicBool::new(false);
 /// Held while bytes go out.
 static GATE: Mutex<()> = Mutex::new(());
 /// The terminal, apart from the standard library's own lock on standard output: a thread that is
 /// stuck in a write must not keep another one from restoring.
-static TTY: OnceLock<File> = OnceLock::new();
+static TTY: OnceLock<Tty> = OnceLock::new();
 
 /// A terminal that the program draws on.
 pub type Screen = Terminal<CrosstermBackend<Out>>;
@@ -69,7 +77,7 @@ impl Drop for Guard {
     }
 }
 
-/// Takes over the terminal.
+/// Takes over the terminal; from the background, not before the program is in front.
 ///
 /// # Errors
 /// When there is none, or it cannot be used.
@@ -80,8 +88,10 @@ pub fn enter() -> Result<(Guard, Screen), NoTerminal> {
     if caps::is_dumb() {
         return Err(NoTerminal::Dumb);
     }
-    let tty = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let tty = Tty::open()?;
     let tty = TTY.get_or_init(|| tty);
+    signals::outlive_the_background();
+    signals::restore_on_crash();
     let guard = Guard(());
     resume()?;
     let out = Out { tty, frame: Vec::with_capacity(FRAME_BYTES) };
@@ -90,17 +100,38 @@ pub fn enter() -> Result<(Guard, Screen), NoTerminal> {
     Ok((guard, Terminal::with_options(CrosstermBackend::new(out), options)?))
 }
 
-/// Takes over a terminal that was given back, or that another program has changed meanwhile.
+/// Takes over a terminal that was given back, or that another program has changed meanwhile. In the background it does
+/// so only once the program is in front again: [`input::read_terminal`] says when.
 ///
 /// # Errors
 /// When the terminal is gone.
 pub fn resume() -> io::Result<()> {
-    let Some(mut tty) = TTY.get() else { return Ok(()) };
-    // Both, because after a stop by another process the terminal is no longer raw, unnoticed.
-    disable_raw_mode()?;
-    enable_raw_mode()?;
+    let Some(tty) = TTY.get() else { return Ok(()) };
+    let waits = !tty.is_in_front();
+    WAITS.store(waits, Ordering::SeqCst);
+    if waits {
+        // Stopped by a signal that says nothing before, and continued in the background: the shell has the terminal,
+        // and our screen is still on it.
+        restore();
+        return Ok(());
+    }
+    // After a stop by another process the terminal is no longer raw, unnoticed.
+    tty.make_raw()?;
     ACTIVE.store(true, Ordering::SeqCst);
-    tty.write_all(ENTER)
+    match tty.write(ENTER, || !is_ours()) {
+        Ok(()) | Err(Errno::AGAIN) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the terminal is ours, and nobody else has taken it since.
+fn is_ours() -> bool {
+    ACTIVE.load(Ordering::SeqCst) && TTY.get().is_some_and(Tty::is_in_front)
+}
+
+/// Draws nothing from now on: the main loop comes back from a write to a terminal that takes nothing, and can end.
+fn let_go() {
+    LEAVING.store(true, Ordering::SeqCst);
 }
 
 /// Gives the terminal back as it was. Nothing happens when it has been given back already.
@@ -108,27 +139,12 @@ pub fn restore() {
     if !ACTIVE.swap(false, Ordering::SeqCst) {
         return;
     }
-    // A frame that is being written ends first, unless the terminal takes nothing any more.
-    let step = Duration::from_millis(5);
-    let mut waited = Duration::ZERO;
-    let gate = loop {
-        match GATE.try_lock() {
-            Ok(gate) => break Some(gate),
-            Err(TryLockError::Poisoned(gate)) => break Some(gate.into_inner()),
-            Err(TryLockError::WouldBlock) if waited < PATIENCE => {
-                std::thread::sleep(step);
-                waited += step;
-            }
-            Err(TryLockError::WouldBlock) => break None,
-        }
-    };
-    // There is nothing left to do about an error here. The modes of the line first: that never blocks.
-    let _ = disable_raw_mode();
-    if gate.is_some()
-        && let Some(mut tty) = TTY.get()
-    {
-        let _ = tty.write_all(LEAVE);
-    }
+    let Some(tty) = TTY.get() else { return };
+    // A frame that is being written ends first; it gives up at once now, unless it has crashed.
+    let _gate = seize(&GATE, PATIENCE);
+    // There is nothing left to do about an error here. The modes of the line first: that never waits.
+    tty.put_back();
+    tty.write_last(LEAVE, PATIENCE);
 }
 
 /// Stops the program as the shell's Ctrl-Z would, and takes the terminal back when it goes on.
@@ -137,10 +153,7 @@ pub fn restore() {
 /// When the terminal is gone.
 pub fn suspend() -> io::Result<()> {
     restore();
-    // The whole job stops, as the shell expects; without a shell that could continue it the system
-    // ignores the signal. The stop may come a moment later, while this thread already goes on.
-    rustix::process::kill_current_process_group(rustix::process::Signal::TSTP)?;
-    std::thread::sleep(Duration::from_millis(50));
+    signals::stop();
     resume()
 }
 
@@ -163,17 +176,22 @@ pub fn restore_on_panic() {
 /// Collects a frame and writes it as one.
 #[derive(Debug)]
 pub struct Out {
-    tty: &'static File,
+    tty: &'static Tty,
     frame: Vec<u8>,
 }
 
 impl Out {
     fn send(&mut self) -> io::Result<()> {
         let gate = GATE.lock();
-        let result = if ACTIVE.load(Ordering::SeqCst) { self.tty.write_all(&self.frame) } else { Ok(()) };
+        // What a terminal does not take before it is given back is nobody's any more.
+        let draws = || is_ours() && !LEAVING.load(Ordering::SeqCst);
+        let result = if draws() { self.tty.write(&self.frame, || !draws()) } else { Ok(()) };
         drop(gate);
         self.frame.clear();
-        result
+        match result {
+            Ok(()) | Err(Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -22,6 +22,7 @@
  * Control files: `hang` holds a query of GPU 1 until it is removed, `lost` takes GPU 1 away, `xid` is an error of GPU 0,
  * `init` makes nvmlInit_v2 fail with a version mismatch, `all` makes every question about a GPU fail with the number that is
  * in it, `garbage` has every number be garbage, `count` holds another number of GPUs, `other` has GPU 0 be another device.
+ * `crash`: a query of utilisation reads where nothing is.
  * `quiet`: there is no new sample of a process.
  * Notes: `forbidden`, when something is called that must not be; `gpm-gap`, when two samples are too close;
  * `asked-1`, when it is asked who shares GPU 1. */
@@ -231,6 +232,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Gpu *gpu, u32 index, Gpu **out) {
 #endif
 
 int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *out) {
+    if (control(CONTROL "/crash")) *(volatile int *)16 = 1;
     while (gpu->index == 1 && control(CONTROL "/hang")) usleep(5000);
     if (SLOW_US) usleep(SLOW_US);
     GATE(gpu);
