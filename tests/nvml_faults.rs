@@ -205,6 +205,22 @@ fn gpus_that_come_and_go_are_noticed() {
     run.until("stale values", |data| latest(data, 1, Metric::Power).value().is_none());
 }
 
+/// Fault: driver: a count of 2,000,000,000 GPUs
+/// Seen: `the driver counts 2000000000 GPUs, of which the first 64 are read`
+/// Works: those 64
+/// Recovers: with the first count that can be, within 20 s
+#[test]
+fn a_count_of_gpus_that_cannot_be_costs_nothing() {
+    let fake = Fake::new(&[]);
+    fake.set("count", "2000000000");
+    let run = Run::new(&fake.library);
+    let words = "the driver counts 2000000000 GPUs, of which the first 64 are read";
+    run.until("the words", |data| state(data).why().contains(words));
+    run.until("the last of them", |data| latest(data, 63, Metric::Power) == Reading::Value(641.265));
+    fake.set("count", "2");
+    run.until("no words", |data| !state(data).why().contains("GPUs, of which"));
+}
+
 /// Fault: driver: a GPU is split into instances (MIG)
 /// Seen: state `GPU 0 is split into instances (MIG)`, its instances, and `n/a` for utilisation and activity of the whole
 /// Works: clocks, power, memory, temperatures, processes; with a DCGM exporter activity too

@@ -25,6 +25,8 @@ pub const PROCESS_ROWS: usize = 64;
 /// Processes of one GPU that are taken from the driver. MPS lets 60 clients share a GPU of Volta or newer (CUDA MPS
 /// documentation, "Client Connection Limits"), and time slicing knows no limit.
 pub const GPU_PROCESSES: usize = 1_024;
+/// The same of all GPUs together.
+pub const ALL_GPU_PROCESSES: usize = 4 * GPU_PROCESSES;
 /// Threads of one process in a row: its main thread and the busiest others.
 pub const ROW_THREADS: usize = 8;
 /// Threads of one process that are looked at to find the busiest. An engine has some hundreds.
@@ -93,7 +95,7 @@ pub fn fit_batch(batch: &mut Batch) -> usize {
         rows.iter_mut().for_each(|row| *row = fit_row(std::mem::take(row)));
     }
     if let Some(list) = &mut batch.gpu_processes {
-        list.truncate(GPU_PROCESSES);
+        list.truncate(ALL_GPU_PROCESSES);
     }
     before - count(batch)
 }

@@ -209,7 +209,7 @@ impl Data {
         }
         if let Some(processes) = &batch.gpu_processes {
             self.gpu_processes.clear();
-            self.gpu_processes.extend(processes.iter().take(limits::GPU_PROCESSES));
+            self.gpu_processes.extend(processes.iter().take(limits::ALL_GPU_PROCESSES));
         }
     }
 

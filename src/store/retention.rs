@@ -114,5 +114,5 @@ const fn newest_processes() -> usize {
     let texts = (3 + limits::ROW_THREADS) * text(limits::TEXT_BYTES);
     let lists = 2 * limits::GPUS * 24 + limits::ROW_THREADS * (size_of::<ThreadRow>() + size_of::<ThreadSample>());
     let row = size_of::<ProcessRow>() + size_of::<ProcessSample>() + 64 + texts + lists;
-    3 * limits::PROCESS_ROWS * row + 2 * limits::GPU_PROCESSES * size_of::<GpuProcess>()
+    3 * limits::PROCESS_ROWS * row + 2 * limits::ALL_GPU_PROCESSES * size_of::<GpuProcess>()
 }

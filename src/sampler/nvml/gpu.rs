@@ -16,7 +16,7 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id;
 use nvml_wrapper::{Device, EventSet, Nvml};
 
-use crate::model::{Batch, Clock, FactKey, Metric, SourceId, Subject, Why, gpu_specs, text};
+use crate::model::{Batch, Clock, FactKey, Metric, SourceId, Subject, Why, gpu_specs, limits, text};
 
 use super::super::gpu_ids::GpuId;
 use super::gpm::{self, Gpm};
@@ -385,7 +385,8 @@ fn nvlinks(device: &Device<'_>) -> Result<[f64; 2], NvmlError> {
 /// Other GPUs of the machine whose memory this one cannot read directly.
 fn peers_blocked(device: &Device<'_>, index: u8, nvml: &Nvml) -> Result<f64, NvmlError> {
     let mut blocked = 0_u32;
-    for other in (0..nvml.device_count()?).filter(|other| *other != u32::from(index)) {
+    // However many the driver counts: what no GPU is read of is asked nothing.
+    for other in (0..nvml.device_count()?).take(limits::GPUS).filter(|other| *other != u32::from(index)) {
         let status = device.p2p_status(&nvml.device_by_index(other)?, P2pCapabilitiesIndex::Read)?;
         blocked += u32::from(status != P2pStatus::Ok);
     }

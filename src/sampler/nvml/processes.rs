@@ -1,16 +1,14 @@
 //! Processes with memory on one GPU, as the driver lists them.
 //!
 //! Invariants: each process is one, whatever it does there and on however many instances (MIG); no more than
-//! [`MOST_LISTED`] are handed on, and all are counted.
+//! [`crate::model::limits::GPU_PROCESSES`] are handed on, and all are counted.
 
 use std::collections::{HashMap, HashSet};
 
+use crate::model::limits::GPU_PROCESSES as MOST_LISTED;
 use crate::model::{GpuProcess, Metric, Reading, Why, plausible};
 
 use super::raw::OnGpu;
-
-/// Processes of one GPU that are handed on, at most.
-const MOST_LISTED: usize = 1024;
 
 /// The processes of GPU `gpu` in these lists, and how many there are; `total`: the GPU's memory in bytes, where it is known.
 pub(super) fn merge(gpu: u8, lists: [&[OnGpu]; 2], total: Option<f64>) -> (Vec<GpuProcess>, usize) {

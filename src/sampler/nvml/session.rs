@@ -17,6 +17,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::{cuda_driver_version_major, cuda_driver_version_minor};
 
 use crate::engine::launch;
+use crate::model::limits::GPUS;
 use crate::model::{Batch, FactKey, SourceId, SourceState, Subject, Time};
 use crate::store::Data;
 
@@ -76,13 +77,21 @@ impl<'a, 'n> Session<'a, 'n> {
     ) -> Self {
         let clock = &*context.clock;
         let (mut gpus, mut unopened, mut notes) = (Vec::new(), Vec::new(), Vec::new());
-        for index in (0..count).map_while(|index| u8::try_from(index).ok()) {
+        if count as usize > GPUS {
+            notes.push(format!("the driver counts {count} GPUs, of which the first {GPUS} are read"));
+        }
+        for index in (0..count).map_while(|index| u8::try_from(index).ok()).take(GPUS) {
             let open = || nvml.device_by_index(u32::from(index)).map(|device| Gpu::new(index, device, nvml));
             match heart.inside(clock, Doing::Reading(index), open).0 {
                 Ok(gpu) => gpus.push(gpu),
                 Err(error) => {
                     unopened.push(u32::from(index));
-                    notes.push(format!("GPU {index} cannot be opened: {}", health::words(&error)));
+                    match unopened.len() {
+                        // Each in turn would say the same at a length that no screen has.
+                        ..=4 => notes.push(format!("GPU {index} cannot be opened: {}", health::words(&error))),
+                        5 => notes.push("nor can others after it".to_owned()),
+                        _ => {}
+                    }
                 }
             }
         }
