@@ -92,6 +92,10 @@ fn everything_a_gpu_says_lands_in_the_store() {
     assert!(!fake.noted("forbidden") && !fake.noted("gpm-gap"));
 }
 
+/// Fault: driver: Xid errors
+/// Seen: their number, and a finding
+/// Works: everything
+/// Recovers: nothing to recover from
 #[test]
 fn xid_errors_are_counted_as_they_come_and_where_they_are_told() {
     let fake = Fake::new(&[]);
@@ -151,6 +155,10 @@ fn a_process_that_is_no_engine_is_asked_for_also_when_it_is_alone() {
     run.until("the question", |_| asked());
 }
 
+/// Fault: driver: does not say how processes share a GPU
+/// Seen: n/a for their shares
+/// Works: their memory, everything else
+/// Recovers: asked again every 10 s
 #[test]
 fn shares_that_the_driver_does_not_tell_are_missing() {
     let fake = Fake::new(&["SHARED", "SHARED_REFUSED"]);
@@ -159,6 +167,10 @@ fn shares_that_the_driver_does_not_tell_are_missing() {
     run.until("the refusal", |data| shares(data) == [(4242, missing), (4244, missing)]);
 }
 
+/// Fault: driver: does not list processes
+/// Seen: n/a, not 0 processes
+/// Works: everything else
+/// Recovers: nothing to recover from
 #[test]
 fn an_empty_list_of_processes_is_not_taken_for_a_free_gpu() {
     let fake = Fake::new(&["NO_LIST"]);
@@ -206,6 +218,10 @@ fn counters_that_are_dear_are_read_seldom() {
     assert_eq!(first(&batches, Metric::ThrottledPowerBrake).0, Reading::Missing(Why::Unsupported));
 }
 
+/// Fault: driver: an old one without newer functions
+/// Seen: the same figures, from older functions; n/a where there is none
+/// Works: everything it has
+/// Recovers: nothing to recover from
 #[test]
 fn an_older_driver_counts_throttled_time_as_violations() {
     let fake = Fake::new(&["OLD_DRIVER", "DRIVER=\"470.1\""]);
@@ -217,6 +233,10 @@ fn an_older_driver_counts_throttled_time_as_violations() {
     assert_eq!(run.latest(0, Metric::ThrottledHwThermal), Reading::Missing(Why::Unsupported));
 }
 
+/// Fault: driver: a new one that dropped old functions
+/// Seen: the same figures, from newer functions
+/// Works: everything
+/// Recovers: nothing to recover from
 #[test]
 fn a_newer_driver_without_the_old_calls_is_read_by_the_new_ones() {
     let fake = Fake::new(&["NEW_DRIVER"]);
@@ -225,6 +245,10 @@ fn a_newer_driver_without_the_old_calls_is_read_by_the_new_ones() {
     assert_eq!(run.latest(0, Metric::Temp), Reading::Value(58.0));
 }
 
+/// Fault: driver: a GPU that refuses every question but its name
+/// Seen: n/a everywhere
+/// Works: its name and place, other GPUs
+/// Recovers: what was refused is asked again every 10 s
 #[test]
 fn a_gpu_that_offers_nothing_is_shown_as_that() {
     let fake = Fake::new(&["NOT_SUPPORTED"]);
@@ -278,6 +302,10 @@ fn where_the_driver_gives_activity_the_exporter_is_left_alone() {
     assert_eq!(asked.load(Ordering::SeqCst), 0);
 }
 
+/// Fault: driver: none, and the DCGM exporter ends
+/// Seen: failed in place of values; state `connection refused`
+/// Works: engines, host
+/// Recovers: when the exporter answers
 #[test]
 fn without_a_driver_the_exporter_is_the_source_and_its_end_is_a_gap() {
     let (server, _) = exporter(&["GPU-a", "GPU-b"]);
@@ -293,6 +321,10 @@ fn without_a_driver_the_exporter_is_the_source_and_its_end_is_a_gap() {
     assert!(state.is_some_and(|state| state.why().contains("connection refused")));
 }
 
+/// Fault: driver: no activity counters (before Hopper)
+/// Seen: n/a for activity; time-based utilisation is named as that
+/// Works: everything else; a DCGM exporter gives activity
+/// Recovers: nothing to recover from
 #[test]
 fn a_gpu_without_gpm_has_only_its_time_based_utilisation() {
     let fake = Fake::new(&["NO_GPM"]);
@@ -307,6 +339,10 @@ fn a_gpu_without_gpm_has_only_its_time_based_utilisation() {
     assert!(!fake.noted("forbidden"), "no sample is taken");
 }
 
+/// Fault: driver: NaN as activity
+/// Seen: failed in place of that value
+/// Works: all other values
+/// Recovers: with the next number
 #[test]
 fn a_gpm_value_that_is_no_number_is_missing() {
     let fake = Fake::new(&["GPM_NAN"]);
@@ -324,6 +360,10 @@ fn rates_follow_the_unit_that_the_driver_states() {
     assert_eq!(run.latest(0, Metric::PcieRx), Reading::Value(26_000.0));
 }
 
+/// Fault: driver: activity counters for administrators only
+/// Seen: denied in place of activity, and what to do: `NVreg_RestrictProfilingToAdminUsers`
+/// Works: all other values
+/// Recovers: when started as root
 #[test]
 fn activity_that_only_administrators_may_read_is_said_so() {
     let fake = Fake::new(&["GPM_DENIED"]);
@@ -334,6 +374,10 @@ fn activity_that_only_administrators_may_read_is_said_so() {
     run.until("the other values", |data| latest(data, 0, Metric::Power).value().is_some());
 }
 
+/// Fault: driver: no memory of its own (GB10)
+/// Seen: n/a for memory in use
+/// Works: memory of each process
+/// Recovers: nothing to recover from
 #[test]
 fn memory_that_belongs_to_the_system_is_missing_while_processes_keep_theirs() {
     let fake = Fake::new(&["NO_MEMORY"]);
@@ -373,6 +417,10 @@ fn a_lost_gpu_is_named_and_asked_again_seldom_while_the_others_go_on() {
     });
 }
 
+/// Fault: driver: a reading of a GPU hangs
+/// Seen: state `NVML has not answered for` so many seconds and which GPU; its values are failed, what never changes stays
+/// Works: engines, host, processes; warptop ends at once
+/// Recovers: when the call comes back
 #[test]
 fn a_call_that_hangs_is_said_so_and_nothing_waits_for_it() {
     let fake = Fake::new(&[]);
@@ -404,6 +452,10 @@ fn a_call_that_hangs_is_said_so_and_nothing_waits_for_it() {
     fake.release("hang");
 }
 
+/// Fault: driver: cannot be opened: other version than the kernel module, no permission, module not loaded, no GPU
+/// Seen: what it is and what to do: `reboot`, `/dev/nvidiactl`, `modprobe`, `nvidia-smi`, `shows no GPU`
+/// Works: engines, host, processes
+/// Recovers: it is tried again every 10 s
 #[test]
 fn what_keeps_the_driver_from_opening_is_said_with_what_to_do() {
     for (definition, hint) in [
@@ -421,6 +473,10 @@ fn what_keeps_the_driver_from_opening_is_said_with_what_to_do() {
     }
 }
 
+/// Fault: driver: there is none
+/// Seen: nothing but the offer of the demo where nothing else is there either
+/// Works: engines, host, processes; a DCGM exporter for GPUs
+/// Recovers: it is tried again every 10 s
 #[test]
 fn no_driver_at_all_is_absent() {
     let run = Run::new(Path::new("/nowhere/libnvidia-ml.so.1"));
@@ -430,6 +486,10 @@ fn no_driver_at_all_is_absent() {
     }
 }
 
+/// Fault: driver: repaired or installed while warptop runs
+/// Seen: its GPUs
+/// Works: everything
+/// Recovers: within 10 s
 #[test]
 fn a_driver_that_was_repaired_is_found_without_a_restart() {
     let fake = Fake::new(&[]);
@@ -440,6 +500,10 @@ fn a_driver_that_was_repaired_is_found_without_a_restart() {
     run.until("the driver", |data| state(data) == SourceState::Ok);
 }
 
+/// Fault: driver: slow: reading takes more than 2 % of the time
+/// Seen: state says so: `instead of 100 ms`
+/// Works: every value, less often
+/// Recovers: when reading is cheap again
 #[test]
 fn a_slow_driver_is_asked_less_often_and_that_is_said() {
     let fake = Fake::new(&["SLOW_US=10000"]);

@@ -183,7 +183,7 @@ fn garbage_is_no_number_anywhere() {
 }
 
 /// Fault: driver: more or fewer GPUs in mid-run, or another device under the same number
-/// Seen: `GPU 1 (NVIDIA Unheard Of) is gone: the driver shows 1 GPUs now`, `GPU 0 is another device than before`; a new GPU is shown
+/// Seen: `GPU 1 (NVIDIA Unheard Of) is gone: the driver shows 1 now`, `GPU 0 is another device than before`; a new GPU is shown
 /// Works: the GPUs that stay
 /// Recovers: the driver is opened again within 20 s
 #[test]
@@ -197,7 +197,7 @@ fn gpus_that_come_and_go_are_noticed() {
     fake.set("count", "1");
     fake.control("other");
     run.until("the loss", |data| {
-        state(data).why().contains("GPU 1 (NVIDIA Unheard Of) is gone: the driver shows 1 GPUs now")
+        state(data).why().contains("GPU 1 (NVIDIA Unheard Of) is gone: the driver shows 1 now")
     });
     assert!(run.state().why().contains("GPU 0 is another device than before"), "{:?}", run.state());
     assert!(matches!(run.state(), SourceState::Degraded(_)));

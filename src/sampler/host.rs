@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::model::{Batch, FactKey, Metric, SourceId, SourceState, Subject, Why};
@@ -21,7 +22,7 @@ pub(super) const SAMPLER: Sampler = Sampler {
 };
 
 fn run(context: &Context) {
-    let mut host = Host::default();
+    let mut host = Host::at("/proc");
     let mut batch = Batch::new(SourceId::Host, context.clock.now(), SECOND_VALID_MS);
     let mut ticker = Ticker::new(context, Duration::from_secs(1));
     let mut first = true;
@@ -33,36 +34,44 @@ fn run(context: &Context) {
             host.facts(&mut batch);
         }
         batch.took_us = u32::try_from(context.clock.micros() - began).unwrap_or(u32::MAX);
-        let readable = batch.samples.iter().any(|s| s.reading.value().is_some());
-        batch.state = Some(if readable {
-            SourceState::Ok
-        } else {
-            SourceState::Failed("nothing in /proc can be read; is it mounted? (mount -t proc proc /proc)".into())
-        });
+        batch.state = Some(state(&batch));
         context.sink.send(&batch);
         first = false;
     }
 }
 
+/// How it is after a reading.
+fn state(batch: &Batch) -> SourceState {
+    if batch.samples.iter().any(|sample| sample.reading.value().is_some()) {
+        return SourceState::Ok;
+    }
+    SourceState::Failed("nothing in /proc can be read; is it mounted? (mount -t proc proc /proc)".into())
+}
+
 /// What lies behind the readings: the file buffer and the CPU times of the reading before.
-#[derive(Default)]
 struct Host {
+    /// `/proc`, but for tests.
+    proc: PathBuf,
     text: Vec<u8>,
     cpu: Option<CpuTicks>,
 }
 
 impl Host {
+    fn at(proc: &str) -> Self {
+        Self { proc: proc.into(), text: Vec::new(), cpu: None }
+    }
+
     fn read(&mut self, batch: &mut Batch) {
         let mut push = |metric, reading: Result<f64, Why>| batch.push(Subject::Host, metric, reading);
 
-        let stat = self.file("/proc/stat");
+        let stat = self.file("stat");
         push(Metric::CpuCount, stat.and_then(|text| cpu_count(text).ok_or(Why::Failed)));
         let ticks = stat.and_then(|text| CpuTicks::parse(text).ok_or(Why::Failed));
         let before = self.cpu.take();
         self.cpu = ticks.ok();
         push(Metric::CpuBusy, ticks.and_then(|now| now.busy_since(before)));
 
-        let memory = self.file("/proc/meminfo");
+        let memory = self.file("meminfo");
         let kib =
             |name| memory.and_then(|text| number_after(text, name).ok_or(Why::Unsupported)).map(|kib| kib * 1024.0);
         let less = |all: Result<f64, Why>, free: Result<f64, Why>| Ok((all? - free?).max(0.0));
@@ -72,22 +81,22 @@ impl Host {
 
         let of_file =
             |text: Result<&str, Why>, f: fn(&str) -> Option<f64>| text.and_then(|t| f(t).ok_or(Why::Unsupported));
-        push(Metric::MajorFaults, of_file(self.file("/proc/vmstat"), |text| number_after(text, "pgmajfault")));
-        push(Metric::TcpRetrans, of_file(self.file("/proc/net/snmp"), |text| snmp(text, "Tcp:", "RetransSegs")));
-        push(Metric::PsiCpu, of_file(self.file("/proc/pressure/cpu"), psi_some_total));
-        push(Metric::PsiMem, of_file(self.file("/proc/pressure/memory"), psi_some_total));
-        push(Metric::PsiIo, of_file(self.file("/proc/pressure/io"), psi_some_total));
+        push(Metric::MajorFaults, of_file(self.file("vmstat"), |text| number_after(text, "pgmajfault")));
+        push(Metric::TcpRetrans, of_file(self.file("net/snmp"), |text| snmp(text, "Tcp:", "RetransSegs")));
+        push(Metric::PsiCpu, of_file(self.file("pressure/cpu"), psi_some_total));
+        push(Metric::PsiMem, of_file(self.file("pressure/memory"), psi_some_total));
+        push(Metric::PsiIo, of_file(self.file("pressure/io"), psi_some_total));
     }
 
     fn facts(&mut self, batch: &mut Batch) {
-        if let Ok(name) = self.file("/proc/sys/kernel/hostname") {
+        if let Ok(name) = self.file("sys/kernel/hostname") {
             batch.fact(Subject::Host, FactKey::Hostname, name);
         }
     }
 
-    fn file(&mut self, path: &str) -> Result<&str, Why> {
+    fn file(&mut self, name: &str) -> Result<&str, Why> {
         self.text.clear();
-        let read = File::open(path).and_then(|mut file| file.read_to_end(&mut self.text));
+        let read = File::open(self.proc.join(name)).and_then(|mut file| file.read_to_end(&mut self.text));
         read.map_err(|error| why(error.kind()))?;
         std::str::from_utf8(&self.text).map_err(|_| Why::Failed)
     }
@@ -178,6 +187,10 @@ mod tests {
     use super::*;
     use crate::model::{Reading, Time};
 
+    /// Fault: host: counters of /proc/stat go backwards
+    /// Seen: a gap of a second
+    /// Works: everything else
+    /// Recovers: with the next reading
     #[test]
     fn cpu_is_busy_when_it_is_neither_idle_nor_waits_for_io() {
         let at = |line: &str| CpuTicks::parse(line).unwrap();
@@ -216,6 +229,10 @@ mod tests {
         assert_eq!(snmp("Tcp: RetransSegs\n", "Tcp:", "RetransSegs"), None);
     }
 
+    /// Fault: host: an old kernel, with less in its files
+    /// Seen: n/a for what it lacks
+    /// Works: everything else
+    /// Recovers: nothing to recover from
     #[test]
     fn pressure_of_old_kernels_has_no_full_line() {
         assert_eq!(psi_some_total("some avg10=0.17 avg60=1.76 avg300=1.81 total=32826655\n"), Some(32_826_655.0));
@@ -224,7 +241,7 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_read() {
-        let mut host = Host::default();
+        let mut host = Host::at("/proc");
         let mut batch = Batch::new(SourceId::Host, Time(0), 0);
         host.read(&mut batch);
         host.facts(&mut batch);
@@ -235,6 +252,72 @@ mod tests {
         assert!(of(Metric::CpuCount).value().unwrap() >= 1.0);
         assert_eq!(batch.samples.len(), 10);
         assert_eq!(batch.facts.len(), 1);
-        assert_eq!(host.file("/proc/no/such/file"), Err(Why::Unsupported));
+        assert_eq!(host.file("no/such/file"), Err(Why::Unsupported));
+    }
+
+    /// What is read from a `/proc` that holds these files.
+    fn read_from(files: &[(&str, &[u8])]) -> Batch {
+        let proc = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = proc.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let mut batch = Batch::new(SourceId::Host, Time(0), 0);
+        Host::at(proc.path().to_str().unwrap()).read(&mut batch);
+        batch
+    }
+
+    fn of(batch: &Batch, metric: Metric) -> Reading {
+        batch.samples.iter().find(|sample| sample.metric == metric).unwrap().reading
+    }
+
+    /// Fault: host: `/proc` is not mounted, or not to be read (a container, `hidepid`)
+    /// Seen: state `nothing in /proc can be read; is it mounted? (mount -t proc proc /proc)`
+    /// Works: GPUs and engines
+    /// Recovers: with the first reading of it
+    #[test]
+    fn no_proc_is_said() {
+        let empty = read_from(&[]);
+        let why = "nothing in /proc can be read; is it mounted? (mount -t proc proc /proc)";
+        assert_eq!(state(&empty), SourceState::Failed(why.into()));
+        assert!(empty.samples.iter().all(|sample| sample.reading == Reading::Missing(Why::Unsupported)));
+        assert_eq!(why_not(ErrorKind::PermissionDenied), Why::NotPermitted);
+    }
+
+    use super::why as why_not;
+
+    /// Fault: host: files of `/proc` are missing (PSI switched off, another kernel), or hold what nobody wrote
+    /// Seen: `n/a` or `failed` in place of the figure
+    /// Works: every figure whose file is there
+    /// Recovers: with the first reading that is whole
+    #[test]
+    fn a_file_that_is_missing_or_odd_costs_its_own_figures() {
+        let batch = read_from(&[
+            ("stat", b"cpu  1 2 3 4\ncpu0 1 2 3 4\n"),
+            ("meminfo", b"MemTotal: 100 kB\nMemAvailable: 200 kB\nSwapTotal: x kB\n"),
+            ("vmstat", b"\xff\xfe\x00garbage"),
+            ("pressure/cpu", b"some avg10=0.00 total=99999999999999999999999999\n"),
+            ("pressure/memory", b""),
+        ]);
+        let word = |metric| of(&batch, metric).why().map(Why::word);
+        assert_eq!(state(&batch), SourceState::Ok);
+        assert_eq!((of(&batch, Metric::CpuCount), of(&batch, Metric::HostMemTotal)), (1.0.into(), 102_400.0.into()));
+        assert_eq!(of(&batch, Metric::HostMemUsed), 0.0.into(), "never below");
+        assert_eq!((word(Metric::SwapUsed), word(Metric::MajorFaults)), (Some("n/a"), Some("failed")));
+        assert_eq!(
+            (word(Metric::PsiMem), word(Metric::PsiIo), word(Metric::TcpRetrans)),
+            (Some("n/a"), Some("n/a"), Some("n/a"))
+        );
+    }
+
+    /// Fault: host: no swap
+    /// Seen: 0 bytes in use, which is true
+    /// Works: everything
+    /// Recovers: nothing to recover from
+    #[test]
+    fn without_swap_none_is_in_use() {
+        let batch = read_from(&[("meminfo", b"MemTotal: 9 kB\nMemAvailable: 4 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n")]);
+        assert_eq!(of(&batch, Metric::SwapUsed), 0.0.into());
     }
 }

@@ -105,7 +105,8 @@ struct Table {
     host_pids: bool,
     own: u32,
     readings: u64,
-    engines: Vec<u32>,
+    /// Serving engines by pid and start time: a pid is used again.
+    engines: Vec<(u32, u64)>,
     judged: HashSet<u32>,
     /// By pid and start time: whether a process holds a device file of the driver.
     device: HashMap<(u32, u64), bool>,
@@ -144,8 +145,10 @@ impl Table {
         self.readings += 1;
         self.limits.renew();
         let (mut rows, more) = self.on_gpus(known);
-        for pid in self.engines.iter().chain(&known.answer).copied().collect::<Vec<_>>() {
-            // An engine that has ended since the search is no row.
+        // An engine that has ended since the search is no row, nor is what has its pid now.
+        self.engines.retain(|&(pid, start)| start_of(pid) == Some(start));
+        let engines = self.engines.iter().map(|(pid, _)| pid);
+        for pid in engines.chain(&known.answer).copied().collect::<Vec<_>>() {
             self.add(&mut rows, ProcessSample { pid, ..ProcessSample::default() });
         }
         let confined = rows.iter().any(|row| self.limits.is_confined(&row.limits));
@@ -171,7 +174,7 @@ impl Table {
             }
         }
         // Engines that are on no GPU are listed as well.
-        let beside = self.engines.iter().chain(&known.answer).collect::<HashSet<_>>();
+        let beside = self.engines.iter().map(|(pid, _)| pid).chain(&known.answer).collect::<HashSet<_>>();
         let beside = beside.into_iter().filter(|pid| !places.contains_key(pid)).count().min(MAX_ROWS / 4);
         let more = cut(&mut rows, &known.belong, MAX_ROWS - beside);
         for row in &mut rows {
@@ -196,8 +199,8 @@ impl Table {
         let pass = |pid: u32| {
             // An engine that began after the last search is no stranger.
             let engine = pid != own && is_engine(pid);
-            if engine && !engines.contains(&pid) {
-                engines.push(pid);
+            if engine && engines.iter().all(|(known, _)| *known != pid) {
+                engines.extend(start_of(pid).map(|start| (pid, start)));
             }
             engine || pid == own || known.belong.contains(&pid) || rows.iter().any(|row| row.pid == pid)
         };
@@ -251,7 +254,7 @@ impl Table {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
             if pid != self.own && self.judged.insert(pid) && is_engine(pid) {
-                self.engines.push(pid);
+                self.engines.extend(start_of(pid).map(|start| (pid, start)));
             }
         }
     }
@@ -277,6 +280,11 @@ fn cut(rows: &mut Vec<ProcessSample>, belong: &[u32], room: usize) -> Option<Mor
 fn is_engine(pid: u32) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     launch::of_process(&line).is_some()
+}
+
+/// When a process began, in ticks since boot; `None` where it is gone or hidden.
+fn start_of(pid: u32) -> Option<u64> {
+    stat::Times::parse(&short_file(&format!("/proc/{pid}/stat"))?).map(|times| times.start)
 }
 
 /// A short file of `/proc`, with one call to read it.
@@ -396,7 +404,7 @@ mod tests {
         assert!(rows[1..].iter().all(|row| row.pid > 137), "the largest are shown");
         assert_eq!((cut(&mut rows, &[], MAX_ROWS), rows.len()), (None, 64));
         // Engines that are on no GPU have their rows too.
-        let mut table = Table { engines: vec![1_000, 1_001], ..Table::new() };
+        let mut table = Table { engines: vec![(1_000, 1), (1_001, 1)], ..Table::new() };
         let on_gpu = (0..100).map(|i| held(0, u32::MAX - i, 1.0)).collect();
         let (rows, more) = table.on_gpus(&Known { on_gpu, ..Known::default() });
         assert_eq!((rows.len(), more.map(|more| more.count)), (62, Some(38)));
@@ -429,6 +437,10 @@ mod tests {
         assert!(row.limits.allowed.value().unwrap() >= 1.0 && !row.other, "{row:?}");
     }
 
+    /// Fault: host: process ids of another namespace, or hidden (hidepid)
+    /// Seen: the row with its GPU memory; denied in place of the rest
+    /// Works: memory by process, everything else
+    /// Recovers: when warptop may see them
     #[test]
     fn a_pid_of_another_namespace_keeps_its_row() {
         let mut table = Table::new();
@@ -450,6 +462,10 @@ mod tests {
         }
     }
 
+    /// Fault: host: a process is stopped, a zombie, or dies while it is read
+    /// Seen: its state; then no row, or one without figures while the driver lists it
+    /// Works: all other rows
+    /// Recovers: nothing to recover from
     #[test]
     fn a_process_that_is_stopped_or_has_ended_says_so() {
         use rustix::process::{Pid, Signal, kill_process};
@@ -528,9 +544,28 @@ mod tests {
         assert_eq!((known.answer, known.belong), (vec![12], vec![12, 40]));
     }
 
+    /// Fault: host: hundreds of processes on GPUs
+    /// Seen: 64 rows
+    /// Works: everything
+    /// Recovers: nothing to recover from
     #[test]
     fn rows_are_bounded() {
         let many: Vec<_> = (0..500).map(|i| held(0, u32::MAX - i, 1.0)).collect();
         assert_eq!(Table::new().read(&on_gpu(&many), 0).0.len(), MAX_ROWS);
+    }
+
+    /// Fault: host: the process id of an engine that has ended is used again at once
+    /// Seen: no row of it
+    /// Works: everything
+    /// Recovers: nothing to recover from
+    #[test]
+    fn a_process_that_has_the_pid_of_an_engine_is_none() {
+        let child = Sleeper::start();
+        let (pid, start) = (child.pid(), start_of(child.pid()).unwrap());
+        let listed = |start| {
+            let mut table = Table { engines: vec![(pid, start)], readings: 1, ..Table::new() };
+            table.read(&Known::default(), 0).0.iter().any(|row| row.pid == pid)
+        };
+        assert!(listed(start) && !listed(start - 1));
     }
 }

@@ -283,6 +283,10 @@ mod tests {
         assert_eq!(history.at(Time(1_000_000)).map(|t| t.rows.len()), Some(500), "the newest always stays");
     }
 
+    /// Fault: host: a process id is used again by another process
+    /// Seen: no rate in the first second
+    /// Works: everything
+    /// Recovers: with the next reading
     #[test]
     fn totals_become_rates_of_the_same_process_only() {
         let mut history = ProcessHistory::default();

@@ -66,7 +66,8 @@ fn run(context: &Context, heart: &Heart, options: &Options) {
                     End::Changed => wait = SOON,
                 }
                 // A driver that was replaced or reset is another library, and a module can only be loaded anew, and a GPU
-                // only be reset, once nobody has it open.
+                // only be reset, once nobody has it open. Five times closed and opened on an H200 (driver 580) took 5 ms and
+                // 11 ms each, and the library was gone in between.
                 heart.inside(clock, Doing::Closing, || drop(session));
                 heart.inside(clock, Doing::Closing, || drop(nvml));
             }

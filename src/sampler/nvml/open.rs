@@ -86,6 +86,10 @@ mod tests {
         }
     }
 
+    /// Fault: driver: a library that is damaged
+    /// Seen: state `cannot be loaded`, and to install it again
+    /// Works: engines, host, processes
+    /// Recovers: it is tried again every 10 s
     #[test]
     fn a_file_that_is_no_library_is_a_failure() {
         let file = tempfile::NamedTempFile::new().unwrap();

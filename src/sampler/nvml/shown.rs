@@ -18,7 +18,7 @@ impl Shown {
         for (index, product, uuid) in &self.0 {
             match now.iter().find(|gpu| gpu.index == *index) {
                 None if u32::from(*index) >= count => {
-                    notes.push(format!("GPU {index} ({product}) is gone: the driver shows {count} GPUs now"));
+                    notes.push(format!("GPU {index} ({product}) is gone: the driver shows {count} now"));
                 }
                 Some(gpu) if gpu.uuid != *uuid && gpu.uuid.is_some() && uuid.is_some() => {
                     notes.push(format!("GPU {index} is another device than before: what was read before is not of it"));
@@ -42,7 +42,7 @@ mod tests {
     }
 
     /// Fault: driver: a GPU is taken out of the machine while warptop runs
-    /// Seen: `GPU 1 (NVIDIA H200) is gone: the driver shows 1 GPUs now`
+    /// Seen: `GPU 1 (NVIDIA H200) is gone: the driver shows 1 now`
     /// Works: the other GPUs
     /// Recovers: when the driver shows it again, within 20 s
     #[test]
@@ -51,7 +51,7 @@ mod tests {
         let name = |_| Some("NVIDIA H200");
         assert!(shown.change(&[gpu(0, "a"), gpu(1, "b")], 2, name).is_empty());
         assert!(shown.change(&[gpu(0, "a")], 2, name).is_empty(), "that it cannot be opened is said elsewhere");
-        let gone = "GPU 1 (NVIDIA H200) is gone: the driver shows 1 GPUs now";
+        let gone = "GPU 1 (NVIDIA H200) is gone: the driver shows 1 now";
         for _ in 0..2 {
             assert_eq!(shown.change(&[gpu(0, "a")], 1, name), [gone]);
         }

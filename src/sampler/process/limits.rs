@@ -223,6 +223,10 @@ mod tests {
         assert_eq!(throttled(&root.path().join("gone")), Reading::Missing(Why::Failed));
     }
 
+    /// Fault: host: in a container, with control groups of version 1 or only its own
+    /// Seen: the limits that can be seen
+    /// Works: everything
+    /// Recovers: nothing to recover from
     #[test]
     fn version_1_has_two_files_and_a_container_sees_only_its_own_group() {
         let root = files(&[
@@ -240,6 +244,10 @@ mod tests {
         assert_eq!(quota(root.path(), "3:cpuset:/y\n"), None);
     }
 
+    /// Fault: host: odd or missing files of a control group
+    /// Seen: no limit is named
+    /// Works: everything else
+    /// Recovers: nothing to recover from
     #[test]
     fn a_broken_limit_is_none() {
         for text in ["", "max\n", "0 100000\n", "5 0\n", "x 100000\n"] {

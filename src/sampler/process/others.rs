@@ -114,6 +114,10 @@ mod tests {
         panic!("there is no reason to look")
     }
 
+    /// Fault: host: a process id is used again
+    /// Seen: the new process, with nothing of the old one
+    /// Works: everything
+    /// Recovers: nothing to recover from
     #[test]
     fn the_busiest_between_two_looks_are_listed_while_there_is_a_reason() {
         let mut others = Others::default();
@@ -133,6 +137,10 @@ mod tests {
         assert!(others.list(22 * SECOND, true, || again, none).is_empty());
     }
 
+    /// Fault: host: ten thousand processes
+    /// Seen: who takes the CPU is looked for less often, at a thousandth of a core
+    /// Works: everything else, once a second
+    /// Recovers: nothing to recover from
     #[test]
     fn a_look_that_is_dear_is_rare() {
         let mut others = Others::default();
