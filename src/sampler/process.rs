@@ -33,7 +33,7 @@ use others::Others;
 use threads::Threads;
 
 use super::thread::{SECOND_VALID_MS, Ticker, start};
-use super::{Context, Sampler, host};
+use super::{Context, Sampler, cmdline, host};
 
 pub(super) const SAMPLER: Sampler = Sampler {
     id: "process",
@@ -217,7 +217,7 @@ impl Table {
         }
         let status = process.status().map_err(|error| why_of_pid(&error));
         row.start = stat.starttime;
-        row.command = self.commands.of(&process, &stat);
+        row.command = self.commands.of(&stat);
         row.user = status.as_ref().map(|s| self.users.name(s.euid)).unwrap_or_default();
         row.cpu_ms = ((stat.utime + stat.stime) as f64 * 1000.0 / procfs::ticks_per_second() as f64).into();
         row.rss = ((stat.rss * procfs::page_size()) as f64).into();
@@ -278,7 +278,7 @@ fn cut(rows: &mut Vec<ProcessSample>, belong: &[u32], room: usize) -> Option<Mor
 
 /// Whether the command line of a process is that of a serving engine.
 fn is_engine(pid: u32) -> bool {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = cmdline::read(pid).unwrap_or_default();
     launch::of_process(&line).is_some()
 }
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 
+use super::super::cmdline;
 use crate::engine::launch::{self, Family, Launch, Role};
 
 /// A process id.
@@ -191,7 +192,7 @@ impl Scanner {
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
         let (parent, start) = parent_and_start(&String::from_utf8_lossy(&stat))?;
         let first = before.filter(|seen| seen.start == start).map_or(self.round, |seen| seen.first);
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = cmdline::read(pid.unsigned_abs()).unwrap_or_default();
         let launch = launch::of_process(&line).filter(|_| !own);
         let program =
             String::from_utf8_lossy(line.split(|&b| b == 0).find(|word| !word.is_empty()).unwrap_or_default());
@@ -202,7 +203,7 @@ impl Scanner {
     /// The command line of any process.
     pub(super) fn words(&self, pid: Pid) -> Vec<String> {
         let known = self.known.get(pid).map(|seen| &seen.words).filter(|words| !words.is_empty());
-        known.cloned().unwrap_or_else(|| launch::words(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()))
+        known.cloned().unwrap_or_else(|| launch::words(&cmdline::read(pid.unsigned_abs()).unwrap_or_default()))
     }
 
     fn is_settled(&self, pid: Pid, first: u32) -> bool {

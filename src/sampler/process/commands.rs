@@ -4,11 +4,11 @@
 //! secrets, which was the dearest part of a row.
 
 use std::collections::HashMap;
-use std::io::Read;
 use std::sync::Arc;
 
-use procfs::process::{Process, Stat};
+use procfs::process::Stat;
 
+use super::super::cmdline;
 use crate::engine::launch;
 use crate::model::text;
 
@@ -28,10 +28,9 @@ struct KnownLine {
 
 impl CommandLines {
     /// The command line, or the kernel's short name where there is none (kernel threads, zombies).
-    pub(super) fn of(&mut self, process: &Process, stat: &Stat) -> Arc<str> {
-        let mut bytes = Vec::new();
-        let read = process.open_relative("cmdline").ok().and_then(|mut file| file.read_to_end(&mut bytes).ok());
-        let line = read.map(|_| self.shown(stat.pid, bytes)).filter(|line| !line.is_empty());
+    pub(super) fn of(&mut self, stat: &Stat) -> Arc<str> {
+        let bytes = cmdline::read(stat.pid.unsigned_abs());
+        let line = bytes.map(|bytes| self.shown(stat.pid, bytes)).filter(|line| !line.is_empty());
         line.unwrap_or_else(|| text::clean(&stat.comm).into())
     }
 
