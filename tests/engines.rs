@@ -36,6 +36,10 @@ fn a_good_engine_is_recognised_and_read() {
     assert_eq!(state(&data), Some(SourceState::Ok));
 }
 
+/// Fault: engine: it answers late after good answers
+/// Seen: its row is degraded and says that it is `saturated`, not down
+/// Works: everything else
+/// Recovers: with the first answer in time
 #[test]
 fn an_engine_that_is_late_after_good_answers_is_degraded_not_down() {
     let late = Arc::new(AtomicBool::new(false));
@@ -56,6 +60,10 @@ fn an_engine_that_is_late_after_good_answers_is_degraded_not_down() {
     session.wait_for_state("recovery", |s| *s == SourceState::Ok);
 }
 
+/// Fault: engine: it is started again between two scrapes, as another version
+/// Seen: the new version; one reset, and no rate or latency that spans it
+/// Works: everything from the first answer of the new process on
+/// Recovers: at once
 #[test]
 fn a_restart_is_noticed_and_asked_about() {
     let now = Arc::new(Mutex::new((BODY.to_owned(), "0.25.1")));
@@ -103,6 +111,10 @@ fn growth_over(before: &str, after: String, seen: impl Fn(&Data) -> bool) -> (u6
     growth(&data)
 }
 
+/// Fault: engine: a replica joins or leaves, with the counts of its whole life
+/// Seen: the requests of those that are there; a reset instead of a jump
+/// Works: everything else
+/// Recovers: with the next scrape
 #[test]
 fn a_replica_that_joins_or_leaves_brings_no_lifetime_with_it() {
     let replica: String =
@@ -122,6 +134,10 @@ fn a_process_that_was_replaced_between_two_scrapes_is_another_one_however_much_i
     assert_eq!(growth_over(BODY, busy, started), (0, Some(0.0), 1));
 }
 
+/// Fault: engine: another kind of engine answers at the same place
+/// Seen: its own kind (`llama.cpp`)
+/// Works: everything it exposes; nothing of the one before goes on
+/// Recovers: at once
 #[test]
 fn another_engine_at_the_same_place_is_recognised_anew() {
     let llama = include_str!("../assets/metrics/llama.cpp-b11549.prom");
@@ -150,6 +166,10 @@ fn histograms_are_whole_when_levels_are_read_more_often() {
     assert!(!window.gaps && window.n > 2, "every answer counts one more: {window:?}");
 }
 
+/// Fault: engine: it goes and comes back
+/// Seen: its row says `connection refused`; its values are missing, not 0
+/// Works: everything else
+/// Recovers: within five seconds, as it is tried at least as often
 #[test]
 fn an_engine_that_goes_and_comes_back_leaves_a_gap() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -181,6 +201,10 @@ fn an_engine_that_goes_and_comes_back_leaves_a_gap() {
     session.wait("a value again", |data| latest(data, Metric::RequestsRunning).value());
 }
 
+/// Fault: engine: what was given is no URL
+/// Seen: its row says `--engine http://HOST:PORT`, without the password in it
+/// Works: the other engine
+/// Recovers: when it is started with a URL
 #[test]
 fn what_is_no_url_has_its_words_and_stops_no_other() {
     let server = Server::start(|path, stream| drop(stream.write_all(&vllm(path, BODY, "1"))));
