@@ -136,6 +136,10 @@ fn is_known(names: &[&str]) -> bool {
     Command::new(&program).status().unwrap().success()
 }
 
+/// Fault: driver: CUDA is not on this machine
+/// Seen: `is not on this machine`, and what brings it
+/// Works: all but GPU probes
+/// Recovers: with the driver
 #[test]
 fn without_the_library_it_says_what_why_and_what_to_do() {
     if is_known(&["libcuda.so.1", "libcuda.so"]) {
@@ -157,6 +161,10 @@ fn without_the_library_it_says_what_why_and_what_to_do() {
     is_clear(&page);
 }
 
+/// Fault: driver: the CUDA library is broken
+/// Seen: `cannot be loaded`, and what to do
+/// Works: all but GPU probes
+/// Recovers: with a whole one
 #[test]
 fn a_library_that_is_none_is_told_apart_from_a_missing_one() {
     let machine = Machine::new();
@@ -170,6 +178,10 @@ fn a_library_that_is_none_is_told_apart_from_a_missing_one() {
     is_clear(&shown);
 }
 
+/// Fault: driver: CUDA does not start: no device, another version, no fabric manager, a crash
+/// Seen: the name of the error, and what to do: `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH`, `fabric manager`
+/// Works: all but GPU probes
+/// Recovers: once that is mended
 #[test]
 fn each_way_of_not_starting_has_its_words() {
     for (definitions, code, ending, words) in [
@@ -231,6 +243,10 @@ fn hanging(machine: &Machine) -> (Child, u32) {
     (parent, child)
 }
 
+/// Fault: driver: a call of CUDA does not return
+/// Seen: `stopped by the user`
+/// Works: Ctrl-C: the probe is killed
+/// Recovers: with the next run, once the driver answers
 #[test]
 fn a_library_that_hangs_is_stopped_and_killed_all_the_same() {
     let machine = Machine::with_cuda(&["HANG"]);
@@ -456,6 +472,10 @@ fn without_cublaslt_the_own_kernel_multiplies_and_the_report_says_why() {
     );
 }
 
+/// Fault: driver: the GPU computes wrong
+/// Seen: `the computation was wrong`, and which check found it
+/// Works: the rest of the report
+/// Recovers: with another GPU
 #[test]
 fn one_wrong_element_of_a_product_is_found() {
     // In the last column of a row in the middle, which no look at single elements meets.
@@ -501,6 +521,10 @@ fn products_under_load_that_differ_are_found() {
 }
 
 /// The guard admits no run that wants more than there is: here the process itself is told less than it wants.
+/// Fault: probe: it wants more device memory than it was given
+/// Seen: `the probe wants 16 MiB of device memory and may take 8 more`
+/// Works: whatever else runs on the GPU
+/// Recovers: with more room, or a smaller size
 #[test]
 fn a_probe_takes_no_more_memory_than_it_was_given() {
     let machine = Machine::with_device(&[]);
@@ -536,6 +560,10 @@ fn a_probe_takes_no_more_memory_than_it_was_given() {
     assert!(enough.contains("\"is\":\"result\""), "{enough}");
 }
 
+/// Fault: probe: others work on the GPU that is measured
+/// Seen: nothing: the share of time that `--duty` states is kept
+/// Works: the others, for the rest of the time
+/// Recovers: with the end of the run
 #[test]
 fn beside_others_a_device_is_busy_for_no_longer_than_agreed() {
     for probe in ["hbm", "pcie", "kvload", "launch"] {

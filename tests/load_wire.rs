@@ -136,6 +136,10 @@ fn check(what: &str, exchange: &Exchange, stamps: &[Stamp], sent: &[u64]) {
     println!("{what}: stamped so many µs after the server began to send: {late:?}");
 }
 
+/// Fault: engine: it resets a connection in the middle of an answer
+/// Seen: `was reset`
+/// Works: the requests before it and after
+/// Recovers: with the next request
 #[test]
 fn stamps_are_in_order_and_never_before_the_server_sent() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
@@ -186,6 +190,10 @@ fn stamps_are_taken_below_tls() {
     check("TLS", &exchange, &stamps, &server.sent.lock().unwrap());
 }
 
+/// Fault: engine: nothing listens, or it speaks no TLS
+/// Seen: `nothing listens`, `not TLS: write http://`
+/// Works: the rest of the sweep
+/// Recovers: with the next request that gets a connection
 #[test]
 fn why_there_is_no_connection_is_told() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

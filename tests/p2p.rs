@@ -192,6 +192,10 @@ fn without_peer_access_it_goes_through_the_host_and_says_so() {
     assert!(said.contains("peer access refused (CUDA_ERROR_TOO_MANY_PEERS (text of the driver))"), "{said}");
 }
 
+/// Fault: driver: NCCL is broken, too old, or does not start
+/// Seen: `no all-reduce: libnccl.so.2 will not do`, and why
+/// Works: the pairs and rings of GPUs
+/// Recovers: with a whole NCCL
 #[test]
 fn an_nccl_that_is_broken_or_does_not_work_leaves_the_rest_standing() {
     for (nccl, words) in [
@@ -225,6 +229,10 @@ fn sums_that_are_wrong_are_found_and_slow_ones_are_kept_short() {
     has(&report.notes, &["all-reduce of 4 in place of 64 MiB: it would take longer"]);
 }
 
+/// Fault: driver: what one GPU sends to another arrives wrong
+/// Seen: `the computation was wrong: copies`, and between which GPUs
+/// Works: the rest of the report
+/// Recovers: with another link
 #[test]
 fn what_arrives_wrong_is_found() {
     let off = ["--nccl", "off"];

@@ -125,6 +125,10 @@ fn end(child: Child) -> Said {
     child.wait_with_output().unwrap().into()
 }
 
+/// Fault: probe: its process panics, crashes, exits, floods, or writes what is no message
+/// Seen: which of them: `without a result (killed by signal 6)`, `more than 2000 lines in a second`, `what is no message`
+/// Works: warptop; a report says how the run ended
+/// Recovers: with the next run
 #[test]
 fn every_way_to_misbehave_has_its_code_and_its_words() {
     for (mode, code, ending, words) in [
@@ -170,6 +174,10 @@ fn levels_are_in_the_report_and_stay_there_when_the_run_is_stopped() {
     assert!(report.levels.last().is_some_and(|level| level.state == State::Stopped), "{:?}", report.levels);
 }
 
+/// Fault: probe: its process hangs in the driver, or does not hear that it shall stop
+/// Seen: `stopped by the user`
+/// Works: Ctrl-C: the process group is killed
+/// Recovers: with the next run
 #[test]
 fn an_interrupt_stops_even_what_hangs_and_nothing_is_left() {
     for mode in ["hang", "deaf", "good"] {
@@ -189,6 +197,10 @@ fn an_interrupt_stops_even_what_hangs_and_nothing_is_left() {
     }
 }
 
+/// Fault: probe: warptop is killed (SIGKILL) while a probe runs
+/// Seen: nothing: it is gone
+/// Works: the GPU: the probe goes with it, and its lock
+/// Recovers: with the next run
 #[test]
 fn a_parent_that_is_killed_takes_the_probe_with_it() {
     // The last one holds its input open itself: only the system's signal reaches it.
@@ -205,6 +217,10 @@ fn a_parent_that_is_killed_takes_the_probe_with_it() {
     }
 }
 
+/// Fault: probe: its process is killed, as by the OOM killer
+/// Seen: `killed by signal 9`
+/// Works: what was measured until then is in the report
+/// Recovers: with the next run
 #[test]
 fn a_probe_that_is_killed_is_a_failed_run_with_its_measurements() {
     let home = Home::new();
@@ -221,6 +237,10 @@ fn a_probe_that_is_killed_is_a_failed_run_with_its_measurements() {
     assert_eq!(group(child), [0; 0]);
 }
 
+/// Fault: probe: its process leaves processes of its own behind
+/// Seen: nothing
+/// Works: they are killed with its group
+/// Recovers: with the end of the run
 #[test]
 fn processes_that_a_probe_started_go_with_it() {
     let home = Home::new();
@@ -268,6 +288,10 @@ fn another_duty_cycle_is_another_run_and_the_report_states_it() {
     assert_eq!(end(first).code, 130);
 }
 
+/// Fault: probe: another process measures already
+/// Seen: a refusal that names it: `another warptop (process`
+/// Works: the run that was there first
+/// Recovers: once that has ended
 #[test]
 fn another_measurement_is_turned_away_while_one_runs() {
     let home = Home::new();

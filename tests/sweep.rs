@@ -143,6 +143,10 @@ fn a_second_sweep_of_the_same_is_a_measurement_of_its_own() {
     assert_eq!(compare(&[&first.report().run, "last:sweep"]).code, 0);
 }
 
+/// Fault: probe: the same sweep is started in two processes
+/// Seen: the second is refused: process … `runs sweep on` that endpoint
+/// Works: the first one
+/// Recovers: once the first has ended
 #[test]
 fn a_sweep_beside_the_same_one_in_another_process_is_refused() {
     let (home, engine) = (Home::new(), slow(None));
@@ -157,6 +161,10 @@ fn a_sweep_beside_the_same_one_in_another_process_is_refused() {
     assert!(second.stderr.contains(&format!("(process {}) runs sweep on {url}", first.id())), "{}", second.stderr);
 }
 
+/// Fault: engine: the one that is loaded has no metrics
+/// Seen: a note that what the server did `is not told`
+/// Works: all that the client measures
+/// Recovers: with an engine that has some
 #[test]
 fn an_engine_without_metrics_can_be_loaded() {
     let (home, engine) = (Home::new(), Engine::start(Manners::default()));
@@ -166,6 +174,10 @@ fn an_engine_without_metrics_can_be_loaded() {
     assert!(report.notes.iter().any(|note| note.contains("is not told")), "{:?}", report.notes);
 }
 
+/// Fault: probe: the endpoint is on another host, wants a key, is one of several, or nothing is there
+/// Seen: a refusal before anything is sent: `may be on another host`, `needs a key (HTTP 401)`, `several engines`, `nothing listens there`
+/// Works: everything else; no report is left
+/// Recovers: with `--remote`, a key, one `--engine`, or the server
 #[test]
 fn what_must_not_be_loaded_is_refused_before_anything_is_sent() {
     let home = Home::new();
@@ -193,6 +205,10 @@ fn what_must_not_be_loaded_is_refused_before_anything_is_sent() {
     assert!(!home.folder().join("reports").exists(), "a refusal leaves no report");
 }
 
+/// Fault: probe: others use the engine that is to be loaded
+/// Seen: `requests of others run there`
+/// Works: their requests
+/// Recovers: with `--force`, which the report names, or once they are gone
 #[test]
 fn an_engine_that_others_use_is_loaded_by_force_only_and_the_report_says_so() {
     let (home, engine) = (Home::new(), Engine::start(Manners { metrics: Some(BODY), ..Manners::default() }));
@@ -266,6 +282,10 @@ fn the_cost_is_stated_with_budgets_before_the_question() {
     assert_eq!((code, engine.streams()), (4, 0), "{screen}");
 }
 
+/// Fault: probe: Ctrl-C during a sweep
+/// Seen: exit code 130 and a report whose last level was stopped
+/// Works: what was measured is kept; the client is gone
+/// Recovers: with the next sweep
 #[test]
 fn a_sweep_that_is_interrupted_keeps_its_levels() {
     let (home, engine) = (Home::new(), slow(None));
@@ -284,6 +304,10 @@ fn a_sweep_that_is_interrupted_keeps_its_levels() {
     assert_eq!(fs::read_dir(home.folder().join("reports")).unwrap().count(), 2, "report and page");
 }
 
+/// Fault: probe: warptop is killed (SIGKILL) during a sweep
+/// Seen: nothing: it is gone
+/// Works: the server: the load and its connections go too
+/// Recovers: with the next sweep
 #[test]
 fn a_parent_that_is_killed_takes_the_load_with_it() {
     let (home, engine) = (Home::new(), slow(None));

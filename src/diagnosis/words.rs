@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::model::text::Decimals;
+
 /// Seconds: `450 ms`, `4.1 s`, `3.5 min`.
 pub(crate) struct Secs(pub(crate) f64);
 
@@ -12,7 +14,7 @@ impl fmt::Display for Secs {
             s if s < 0.9995 => write!(f, "{:.0} ms", s * 1e3),
             s if s < 9.95 => write!(f, "{s:.1} s"),
             s if s < 119.5 => write!(f, "{s:.0} s"),
-            s => write!(f, "{:.0} min", s / 60.0),
+            s => write!(f, "{} min", Decimals(s / 60.0, 0)),
         }
     }
 }
@@ -24,7 +26,7 @@ impl fmt::Display for Mem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
         match self.0 / GIB {
-            gib if gib >= 9.95 => write!(f, "{gib:.0} GiB"),
+            gib if gib >= 9.95 => write!(f, "{} GiB", Decimals(gib, 0)),
             gib if gib >= 0.995 => write!(f, "{gib:.1} GiB"),
             gib => write!(f, "{:.0} MiB", gib * 1024.0),
         }
@@ -40,7 +42,8 @@ impl fmt::Display for Num {
             n if n < 9.95 && (n - n.round()).abs() > 0.05 => write!(f, "{n:.1}"),
             n if n < 9_999.5 => write!(f, "{n:.0}"),
             n if n < 999_500.0 => write!(f, "{}k", (n / 1e2).round() / 10.0),
-            n => write!(f, "{}M", (n / 1e5).round() / 10.0),
+            n if n < 1e15 => write!(f, "{}M", (n / 1e5).round() / 10.0),
+            n => write!(f, "{}", Decimals(n, 0)),
         }
     }
 }
@@ -52,7 +55,7 @@ pub(super) fn waits(requests: f64) -> String {
 
 /// GB a second of bytes a second.
 pub(super) fn gb(bytes: f64) -> String {
-    format!("{:.1} GB/s", bytes / 1e9)
+    format!("{} GB/s", Decimals(bytes / 1e9, 1))
 }
 
 /// The program of a command line, without directories: `python3`.

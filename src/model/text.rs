@@ -1,5 +1,6 @@
-//! Text from outside (process names, model names, server errors) made safe to draw.
+//! Text and numbers from outside (process names, model names, server errors) made safe to draw.
 
+use std::fmt;
 use std::str::Chars;
 
 use unicode_width::UnicodeWidthChar;
@@ -99,6 +100,18 @@ fn pass_string(rest: &mut Chars<'_>) {
 pub fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// A number with so many decimals; from 1e15 on, where a number is none that anything measures and digits would fill the
+/// screen, as "1e308".
+#[derive(Clone, Copy, Debug)]
+pub struct Decimals(pub f64, pub usize);
+
+impl fmt::Display for Decimals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(value, decimals) = *self;
+        if value.abs() < 1e15 { write!(f, "{value:.decimals$}") } else { write!(f, "{value:.0e}") }
+    }
 }
 
 #[cfg(test)]

@@ -129,7 +129,8 @@ fn bandwidth(
         let bytes = kernel.bytes_per_element() as f64 * streams.elements() as f64 * f64::from(passes);
         while rates.len() < 3 || (spent as f64) < params.number("seconds") * 1e6 {
             let ns = streams.pass(kernel, passes, link)?.max(1);
-            let (rate, us) = (bytes / ns as f64, ns / 1_000);
+            // A pass that took no time would be repeated for ever.
+            let (rate, us) = (bytes / ns as f64, (ns / 1_000).max(1));
             rates.push(rate);
             link.sample(&series, "GB/s", rate)?;
             spent += us;

@@ -132,7 +132,7 @@ pub fn costs_with_files(spec: &ProbeSpec, params: &Params) -> Result<Option<Cost
 
 /// Longest a run may take, ms: three times what it says, and time to load the driver.
 pub fn most_ms(cost: &Cost) -> u64 {
-    30_000 + (cost.seconds.max(0.0) * 3_000.0) as u64
+    30_000_u64.saturating_add((cost.seconds.max(0.0) * 3_000.0) as u64)
 }
 
 /// A name for a run that no other has, and that rises with time: `20261129-212401-123-hbm-4711`.

@@ -17,7 +17,7 @@ pub(super) fn request(probe: &Probe, target: Target, params: Params, manner: Man
     let most_ms = probe::most_ms(&probe.spec.costs(&params, &target));
     let run = probe::run_name(now, probe.spec.id, std::process::id()).into();
     // It may rest for most of the time.
-    let most_ms = most_ms * 100 / u64::from(guard::duty_pct(probe.spec.needs, duty, forced).max(1));
+    let most_ms = most_ms.saturating_mul(100) / u64::from(guard::duty_pct(probe.spec.needs, duty, forced).max(1));
     Ask { run, target, params, forced, duty, agreed, most_ms }
 }
 

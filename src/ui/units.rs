@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
+pub use crate::model::text::Decimals;
 use crate::model::{Reading, Time};
 
 /// A short text on the stack, so that a number with its unit can be padded as one.
@@ -27,18 +28,6 @@ pub fn pad(f: &mut Formatter<'_>, text: fmt::Arguments<'_>) -> fmt::Result {
     let mut short = Short { bytes: [0; 40], len: 0 };
     short.write_fmt(text)?;
     f.pad(std::str::from_utf8(&short.bytes[..short.len]).unwrap_or_default())
-}
-
-/// A number with so many decimals; from 1e15 on, where a number is none that anything measures and digits would fill the
-/// screen, as "1e308".
-#[derive(Clone, Copy, Debug)]
-pub struct Decimals(pub f64, pub usize);
-
-impl Display for Decimals {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self(value, decimals) = *self;
-        if value.abs() < 1e15 { write!(f, "{value:.decimals$}") } else { write!(f, "{value:.0e}") }
-    }
 }
 
 /// Decimals that leave three significant digits.

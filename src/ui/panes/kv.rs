@@ -24,7 +24,7 @@ use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::shade::Of;
 use crate::ui::text::put;
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{Bytes, FinePercent, Percent};
+use crate::ui::units::{Bytes, Decimals, FinePercent, Percent};
 use crate::ui::widgets::{Area, Axes, Plot, Scale, TimeEnd, time_axis, value_axis_left};
 
 use super::notice::{self, Lack};
@@ -153,7 +153,7 @@ impl KvMemory {
             let _ = write!(title, "; {tilde}{} of it empty tails", FinePercent(kv.tail_waste_pct));
         }
         if let Reading::Value(idle) = kv.idle_slots {
-            let _ = write!(title, "; {idle:.0} slots idle");
+            let _ = write!(title, "; {} slots idle", Decimals(idle, 0));
         }
     }
 

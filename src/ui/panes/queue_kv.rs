@@ -22,7 +22,7 @@ use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::shade::Of;
 use crate::ui::text::put;
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{FinePercent, Number, Percent, Whole};
+use crate::ui::units::{Decimals, FinePercent, Number, Percent, Whole};
 use crate::ui::verdict::words::unusual;
 use crate::ui::widgets::{Area, Axes, Line, Plot, Scale, TimeEnd, spark, time_axis, value_axis_left};
 
@@ -246,9 +246,15 @@ impl QueueKv {
             };
             return;
         };
-        let _ = write!(title, "{running:.0} running, {waiting:.0} waiting{}", Drains(now.queue.drain));
+        let _ = write!(
+            title,
+            "{} running, {} waiting{}",
+            Decimals(running, 0),
+            Decimals(waiting, 0),
+            Drains(now.queue.drain)
+        );
         if let Some(rate) = now.preemptions.value().filter(|&rate| rate > 0.0) {
-            let _ = write!(title, ", {rate:.1} preemptions/s");
+            let _ = write!(title, ", {} preemptions/s", Decimals(rate, 1));
         }
         if let Reading::Value(usage) = now.kv.usage_pct {
             let _ = write!(title, "; KV {} held", Percent(Reading::new(usage)));
@@ -274,7 +280,7 @@ impl QueueKv {
         put(buf, row.left, (0, 0), dim, format_args!("preempt"));
         let top = Scale::fixed(0.0, self.most_preempted);
         spark(buf, row.plot, &theme, &self.preempted, top, theme.style(Role::Warn));
-        put(buf, row.right, (1, 0), dim, format_args!("max {:.0}/s", self.most_preempted));
+        put(buf, row.right, (1, 0), dim, format_args!("max {}/s", Decimals(self.most_preempted, 0)));
     }
 }
 

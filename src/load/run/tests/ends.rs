@@ -43,6 +43,10 @@ fn a_sweep_ends_within_its_time_with_nothing_cut_off() {
     });
 }
 
+/// Fault: probe: an answer takes longer than the budget of time
+/// Seen: `requests in flight at its end that were given up`
+/// Works: what was measured until then
+/// Recovers: with the next sweep
 #[test]
 fn a_level_that_the_budget_cuts_says_so() {
     in_virtual_time(async {
@@ -96,6 +100,10 @@ fn a_level_that_is_measured_is_not_spoiled_by_a_budget_that_ends_after() {
     }
 }
 
+/// Fault: engine: too many requests of a sweep fail
+/// Seen: `7 of 20 requests failed, most often: HTTP 500: out of memory`
+/// Works: the levels before
+/// Recovers: with the next sweep
 #[test]
 fn too_many_faults_end_the_sweep_with_the_one_that_came_most() {
     in_virtual_time(async {
@@ -143,6 +151,10 @@ fn a_level_of_few_requests_that_mostly_failed_is_not_called_done() {
     });
 }
 
+/// Fault: engine: answers end well and are empty
+/// Seen: `an answer without content`
+/// Works: users rest after each
+/// Recovers: with the next sweep
 #[test]
 fn an_answer_without_content_is_none() {
     in_virtual_time(async {
@@ -155,6 +167,10 @@ fn an_answer_without_content_is_none() {
     });
 }
 
+/// Fault: engine: it dies during a sweep
+/// Seen: `no connection: connection refused`
+/// Works: the levels before
+/// Recovers: with the next sweep
 #[test]
 fn where_there_is_no_server_it_ends_at_once() {
     in_virtual_time(async {
@@ -224,6 +240,10 @@ fn higher_rates_are_left_out_where_more_came_than_was_served() {
     });
 }
 
+/// Fault: engine: a request of a sweep has no end
+/// Seen: one that failed for want of time
+/// Works: the other requests, and the next level
+/// Recovers: with its time-out
 #[test]
 fn a_request_that_never_ends_does_not_hold_up_the_next_level() {
     in_virtual_time(async {

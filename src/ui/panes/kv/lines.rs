@@ -7,7 +7,7 @@ use crate::model::{Metric, Reading, Why};
 use crate::ui::panes::notice::Lack;
 use crate::ui::panes::row::Flow;
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{Bytes, FinePercent, Number, Percent};
+use crate::ui::units::{Bytes, Decimals, FinePercent, Number, Percent};
 
 use super::bar::Part;
 use super::words::{Tilde, Times, Tokens};
@@ -92,9 +92,9 @@ pub(in crate::ui::panes) fn overprovision(flow: &mut Flow<'_>, theme: Theme, kv:
         flow.part(&[(dim, format_args!("; {why}"))]);
     }
     if let Some(fit) = kv.full_length_requests.value() {
-        flow.gap(2).part(&[(dim, format_args!("fits {fit:.1} of max"))]);
+        flow.gap(2).part(&[(dim, format_args!("fits {} of max", Decimals(fit, 1)))]);
         if let Some(fit) = kv.mean_length_requests.value() {
-            flow.part(&[(dim, format_args!(", {fit:.0} of the mean"))]);
+            flow.part(&[(dim, format_args!(", {} of the mean", Decimals(fit, 0)))]);
         }
     }
 }

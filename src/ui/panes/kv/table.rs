@@ -6,7 +6,7 @@ use crate::ui::panes::notice::Lack;
 use crate::ui::panes::row::Flow;
 use crate::ui::text::columns;
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{Bytes, FinePercent, Number};
+use crate::ui::units::{Bytes, Decimals, FinePercent, Number};
 
 use super::bar::Part;
 use super::words::Tilde;
@@ -72,7 +72,7 @@ pub(super) fn write(flow: &mut Flow<'_>, theme: Theme, kv: &Kv, kind: &str) {
         }
         if part == Part::Free && kv.idle_slots.value().is_some() {
             let idle = (kv.idle_slots.value().unwrap_or(0.0), kv.slots.value().unwrap_or(0.0));
-            flow.fit(&[(dim, format_args!(", {:.0} of {:.0} slots idle", idle.0, idle.1))]);
+            flow.fit(&[(dim, format_args!(", {} of {} slots idle", Decimals(idle.0, 0), Decimals(idle.1, 0)))]);
         }
     }
     if let Some(why) = kv.usage_pct.why() {

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use crate::ui::units::Decimals;
+
 /// "32 768": digits in groups of three.
 pub(in crate::ui::panes) struct Tokens(pub(in crate::ui::panes) f64);
 
@@ -25,7 +27,7 @@ pub(in crate::ui::panes) struct Times(pub(in crate::ui::panes) f64);
 impl Display for Times {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let decimals = usize::from(self.0 < 9.95);
-        write!(f, "{:.decimals$}×", self.0)
+        write!(f, "{}×", Decimals(self.0, decimals))
     }
 }
 

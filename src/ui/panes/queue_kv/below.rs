@@ -11,7 +11,7 @@ use crate::ui::panes::notice::{Lack, NoFigure};
 use crate::ui::panes::row::Flow;
 use crate::ui::text::put;
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{Number, Percent, Seconds, Span, Watts, Whole};
+use crate::ui::units::{Decimals, Number, Percent, Seconds, Span, Watts, Whole};
 use crate::ui::widgets::Axes;
 
 use super::{Names, Now};
@@ -150,7 +150,8 @@ fn high_water(flow: &mut Flow<'_>, theme: Theme, queue: &Queue, end: Time) {
     let mark = |flow: &mut Flow<'_>, before: &str, peak: Option<Peak>, what: &str| {
         let Some(peak) = peak else { return };
         let when = format_args!(" {what} {}", Before(end.since(peak.at)));
-        flow.part(&[(dim, format_args!("{before}")), (text, format_args!("{:.0}", peak.value)), (dim, when)]).gap(2);
+        flow.part(&[(dim, format_args!("{before}")), (text, format_args!("{}", Decimals(peak.value, 0))), (dim, when)])
+            .gap(2);
     };
     let marks = |flow: &mut Flow<'_>, before: &str, marks: &HighWater| {
         mark(flow, before, marks.running, "running");
@@ -184,7 +185,7 @@ impl Display for Reasons<'_> {
             Some((words, n)) if n >= waiting && counts().count() == 1 => write!(f, " {words}"),
             Some(_) => {
                 for (i, (words, n)) in counts().enumerate() {
-                    write!(f, "{}{n:.0} {words}", if i == 0 { " (" } else { ", " })?;
+                    write!(f, "{}{} {words}", if i == 0 { " (" } else { ", " }, Decimals(n, 0))?;
                 }
                 f.write_str(")")
             }
