@@ -144,18 +144,6 @@ pub struct HistogramSample {
     pub sets: u64,
 }
 
-impl HistogramSample {
-    /// Whether it is a histogram of what cannot be negative: edges that rise, a count for each bucket. What comes from a
-    /// server or a file is held to it before anything is worked out from it.
-    pub fn is_sound(&self) -> bool {
-        let is_measure = |number: &f64| number.is_finite() && *number >= 0.0;
-        self.edges.iter().all(is_measure)
-            && self.edges.is_sorted_by(|a, b| a < b)
-            && self.cumulative.len() == self.edges.len() + 1
-            && self.cumulative.iter().all(is_measure)
-    }
-}
-
 /// What a text says about its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -10,6 +10,7 @@ pub mod ceiling;
 pub mod clock;
 pub mod event;
 pub mod gpu_specs;
+mod histogram;
 pub mod limits;
 pub mod mark;
 pub mod metric;
