@@ -1,6 +1,6 @@
 //! Recordings that are cut, damaged, endless, foreign or still being written.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail by panicking")]
 
 use std::io::{Cursor, Read};
 use std::ops::ControlFlow;

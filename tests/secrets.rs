@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
@@ -49,7 +50,7 @@ fn words(server: usize) -> Vec<String> {
             match c {
                 '@' => {
                     number += 1;
-                    out += &format!("{MARK}{server}x{number}Vw9");
+                    write!(out, "{MARK}{server}x{number}Vw9").unwrap();
                 }
                 '\0' => out.push('@'),
                 c => out.push(c),
