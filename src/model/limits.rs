@@ -92,7 +92,9 @@ pub fn fit_batch(batch: &mut Batch) -> usize {
     batch.facts.retain(|fact| knows(fact.subject));
     if let Some(rows) = &mut batch.processes {
         rows.truncate(PROCESS_ROWS);
-        rows.iter_mut().for_each(|row| *row = fit_row(std::mem::take(row)));
+        for row in rows {
+            *row = fit_row(std::mem::take(row));
+        }
     }
     if let Some(list) = &mut batch.gpu_processes {
         list.truncate(ALL_GPU_PROCESSES);

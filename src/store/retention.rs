@@ -51,6 +51,12 @@ const fn text(bytes: usize) -> usize {
     bytes + 2 * size_of::<usize>()
 }
 
+/// Series of the machine, of warptop, and of so many GPUs and engines.
+const fn all_series(gpus: usize, engines: usize) -> usize {
+    let machine = series(Domain::Host) + series(Domain::App);
+    machine + gpus * series(Domain::Gpu) + engines * series(Domain::Engine)
+}
+
 impl Retention {
     /// Length of a rolled-up interval, ms.
     pub const MINUTE_MS: u32 = 60_000;
@@ -77,12 +83,7 @@ impl Retention {
     /// Upper bound of the same whatever comes in and however fast, as a recording may have it.
     pub const fn worst_bytes(&self, gpus: usize, engines: usize) -> usize {
         let reads = MAX_READS * (engines + OTHER_SOURCES);
-        ring(self.all_series(gpus, engines) * self.max_points * POINT + reads * READ) + self.at_any_rate(gpus, engines)
-    }
-
-    const fn all_series(&self, gpus: usize, engines: usize) -> usize {
-        let machine = series(Domain::Host) + series(Domain::App);
-        machine + gpus * series(Domain::Gpu) + engines * series(Domain::Engine)
+        ring(all_series(gpus, engines) * self.max_points * POINT + reads * READ) + self.at_any_rate(gpus, engines)
     }
 
     /// What takes as much however often it is read.
@@ -90,7 +91,7 @@ impl Retention {
         /// A series without its points, in a table that may be half empty.
         const SERIES: usize = 512;
         let minutes = self.minutes as usize;
-        let all = self.all_series(gpus, engines);
+        let all = all_series(gpus, engines);
         // Of ten histograms, the intervals without their buckets, and the buckets. Old ones go a sixteenth at a time.
         let intervals = (self.max_scrapes + minutes) * 17 / 16;
         let histograms = ring(intervals * (limits::ENGINE_BUCKETS * 4 + 10 * 24));
