@@ -246,7 +246,7 @@ fn sixty_four_engines_at_one_port_have_names_of_their_own_and_more_are_counted()
     let names: Vec<_> = (0..64).filter_map(|i| data.fact(Subject::Engine(i), FactKey::Name, data.newest())).collect();
     let expected: Vec<_> = (0..64).map(|i| format!("vLLM :{}/m{i}", server.port)).collect();
     assert_eq!((names, data.engines().count()), (expected.iter().map(String::as_str).collect(), 64));
-    let search = data.source(SourceId::Discovery).map(|source| source.state_at(data.newest()).why()).unwrap_or("");
+    let search = data.source(SourceId::Discovery).map_or("", |source| source.state_at(data.newest()).why());
     let words = "70 engines are named, and at most 64 are watched: the last 6 are left out";
     assert!(search.starts_with(words), "{search}");
 }
