@@ -98,6 +98,9 @@ def seeds():
         "ollama serve",
     ):
         put("command-line", words.replace(" ", "\0") + "\0")
+        put("secrets", words.replace(" ", "\0"))
+    for words in ("HF_TOKEN=hf_abc x", "--header 'x-api-key: abc'", "http://u:p@h/?token=t", '--config {"api_key":"abc","n":1}', "Authorization: Bearer abc", "--password=x --tokenizer t"):
+        put("secrets", words)
     for text in (
         "cpu  100 0 100 800 0 0 0 0 50 0\ncpu0 1 1 1 1 0 0 0 0 0 0\nintr 5\n",
         "MemTotal:       65 kB\nMemFree: 3 kB\n",
@@ -127,7 +130,7 @@ def dictionaries():
     for source in ("launch", "options", "shown"):
         options |= set(re.findall(rb'"(-[-a-z0-9_]{1,40})"', (ROOT / f"src/engine/{source}.rs").read_bytes()))
     numbers = [b"1e308", b"-1e308", b"5e-324", b"NaN", b"+Inf", b"18446744073709551615", b"9007199254740993", b"-0"]
-    words = {"exposition": names, "dcgm": names, "engine": names | keys, "command-line": options}
+    words = {"secrets": options | set(re.findall(rb'"([-a-z_]{2,40})"', (ROOT / "src/model/secret/names.rs").read_bytes())), "exposition": names, "dcgm": names, "engine": names | keys, "command-line": options}
     for folder in sorted(OUT.iterdir()):
         if folder.is_dir():
             lines = sorted(words.get(folder.name, keys))[:1500] + numbers

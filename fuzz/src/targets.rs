@@ -30,6 +30,7 @@ pub const ALL: &[Target] = &[
     ("address", config::address),
     ("keys", config::keys),
     ("command-line", host::command_line),
+    ("secrets", host::secrets),
     ("proc", host::proc),
     ("terminal", terminal::bytes),
 ];

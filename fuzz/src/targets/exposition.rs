@@ -61,6 +61,6 @@ pub fn dcgm(data: &[u8]) {
     let body = decode(data);
     let body = Exposition::new(&body);
     if exporter::detect(body) {
-        let _ = exporter::rows(body).len();
+        let _ = exporter::rows(body).0.len();
     }
 }
