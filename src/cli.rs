@@ -14,7 +14,9 @@ macro_rules! mutter {
 
 mod check;
 mod files;
+mod logging;
 mod probe;
+mod times;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -29,7 +31,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::app::Exit;
 use crate::diagnosis::Slo;
-use crate::model::{Clock, SystemClock, clock};
+use crate::log::EventLog;
+use crate::model::{Clock, SystemClock};
 use crate::net::access::{Access, AuthFile, TOKEN_VARIABLE, Token};
 use crate::net::tls::Authorities;
 use crate::probe::link;
@@ -42,13 +45,7 @@ use crate::store::Retention;
 use crate::term::{self, caps, input};
 use check::CheckArgs;
 use probe::ProbeCommand;
-
-/// Shortest and longest period of the fast readings. Below 100 ms the GPU's own counters are no
-/// longer meaningful.
-const INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
-
-/// Shortest and longest period and time-out of engines.
-const ENGINE_TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_mins(1));
+use times::{parse_between, parse_duration, parse_engine_time, parse_interval, parse_seconds};
 
 const AFTER_HELP: &str = "\
 Keys for engines are read from WARPTOP_ENGINE_TOKEN (a bearer token for those given with
@@ -71,6 +68,9 @@ struct Cli {
     look: Look,
     #[command(flatten)]
     objectives: Objectives,
+    /// Write no log file
+    #[arg(long, global = true, help_heading = "Log")]
+    no_log: bool,
     /// Fail on purpose: for the tests of what the terminal looks like afterwards.
     #[arg(long, hide = true, value_enum)]
     test_panic: Option<TestPanic>,
@@ -241,6 +241,7 @@ impl Sources {
             discover: !self.no_discover,
             dcgm_url: self.dcgm.clone(),
             gpu_ids: GpuIds::default(),
+            log: None,
             access: Access { token, file: self.engine_auth.clone().unwrap_or_default() },
             authorities: self.engine_ca.clone().unwrap_or_default(),
             timing: Timing {
@@ -250,6 +251,13 @@ impl Sources {
             },
             nvml_library: None,
         })
+    }
+
+    /// The same with a log, which is begun.
+    fn logged(&self, no_log: bool, clock: &Arc<dyn Clock>) -> Result<(Options, EventLog), Failure> {
+        let options = self.options()?;
+        let log = logging::begin(no_log, clock);
+        Ok((Options { log: Some(log.clone()), ..options }, log))
     }
 
     /// Adds what was written before the command: `warptop --engine URL record`.
@@ -288,45 +296,13 @@ fn after_long_help() -> String {
     let fastest = Retention::HOUR.most_bytes(100, 8, 8) >> 20;
     format!(
         "Memory is bounded: an hour at full rate and a day by the minute take at most\n\
-         {} MiB for 1 GPU and 1 engine, {} MiB for 8 and 8 ({fastest} MiB at 100ms).\n\n{AFTER_HELP}",
+         {} MiB for 1 GPU and 1 engine, {} MiB for 8 and 8 ({fastest} MiB at 100ms).\n\n\
+         The log of screen, record and probe is in {}\n\
+         (readable by you only, two files of 1 MiB; L shows it).\n\n{AFTER_HELP}",
         mib(1, 1),
-        mib(8, 8)
+        mib(8, 8),
+        logging::place()
     )
-}
-
-/// A time with its unit: "250ms", "1.5s", "10min", "2h".
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit.trim() {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("give a number with ms, s, min or h".to_owned()),
-    };
-    let seconds = number.parse::<f64>().map_err(|_| "the number before the unit is missing or wrong".to_owned())?;
-    clock::duration(seconds * factor).ok_or_else(|| "give a time from 0 to 100 years".to_owned())
-}
-
-fn parse_interval(text: &str) -> Result<Duration, String> {
-    parse_between(text, INTERVAL, "100ms to 10s are allowed")
-}
-
-fn parse_engine_time(text: &str) -> Result<Duration, String> {
-    parse_between(text, ENGINE_TIMES, "100ms to 60s are allowed")
-}
-
-fn parse_between(text: &str, (least, most): (Duration, Duration), allowed: &str) -> Result<Duration, String> {
-    let time = parse_duration(text).map_err(|why| format!("{why}; {allowed}"))?;
-    if (least..=most).contains(&time) { Ok(time) } else { Err(allowed.to_owned()) }
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    const MOST: Duration = Duration::from_hours(366 * 24);
-    let seconds = text.parse::<f64>().map_err(|_| "give a number of seconds, e.g. 52 or 1.5".to_owned())?;
-    let seconds = clock::duration(seconds).filter(|seconds| *seconds <= MOST);
-    seconds.ok_or_else(|| "give 0 or more seconds, a year at most".to_owned())
 }
 
 /// Why a command did not work: for standard error, with its exit code.
@@ -396,11 +372,11 @@ pub fn main() -> ExitCode {
         Some(Command::Demo { .. }) => watch(&cli, Some(&Recorded::Demo), slo),
         Some(Command::Replay { file, .. }) => watch(&cli, Some(&recorded(file)), slo),
         Some(Command::Record { output, duration, readable, .. }) => {
-            record(&sources, &to_record(output, *readable), *duration, &slo)
+            record(&sources, &to_record(output, *readable), *duration, &slo, cli.no_log)
         }
         Some(Command::Snapshot(args)) => snapshot(&sources, args, &slo),
         Some(Command::Check(args)) => check::run(&sources, args, &slo),
-        Some(Command::Probe(what)) => probe::run(&sources, what),
+        Some(Command::Probe(what)) => probe::run(&sources, what, cli.no_log),
         Some(Command::ProbeChild { request, .. }) => Ok(link::run_as_child(request)),
     };
     match done {
@@ -456,14 +432,14 @@ fn watch(cli: &Cli, replay: Option<&Recorded>, slo: Slo) -> Result<u8, Failure> 
                 .to_owned(),
         ));
     }
-    let session = match replay {
-        Some(input) => {
-            let opened = say_when_waiting(input);
-            let session = Session::replay(input).map_err(Failure::error)?;
-            drop(opened);
-            session
-        }
-        None => Session::live(&clock, &cli.sources.options()?, cli.sources.interval()),
+    let (session, log) = if let Some(input) = replay {
+        let opened = say_when_waiting(input);
+        let session = Session::replay(input).map_err(Failure::error)?;
+        drop(opened);
+        (session, None)
+    } else {
+        let (options, log) = cli.sources.logged(cli.no_log, &clock)?;
+        (Session::live(&clock, &options, cli.sources.interval()), Some(log))
     };
     let color = match cli.look.color {
         When::Auto => caps::Color::Auto,
@@ -478,6 +454,9 @@ fn watch(cli: &Cli, replay: Option<&Recorded>, slo: Slo) -> Result<u8, Failure> 
         term::NoTerminal::Io(_) => Failure::error(error),
     })?;
     term::restore_on_panic();
+    if let Some(log) = &log {
+        log.note_panics();
+    }
     input::read_terminal(to).map_err(Failure::error)?;
     // A recording is no machine to measure.
     let probes = replay.is_none().then(|| probe::ready(&session, &clock));
@@ -495,6 +474,9 @@ fn watch(cli: &Cli, replay: Option<&Recorded>, slo: Slo) -> Result<u8, Failure> 
     }));
     let ended = program.run();
     drop(guard);
+    if let Some(log) = &log {
+        logging::end(log, if ended.is_ok() { "ended" } else { "ended: the terminal cannot be drawn on" });
+    }
     match ended {
         // A source that hangs in the driver would keep a normal end waiting.
         Ok(exit) => std::process::exit(i32::from(code(exit))),
@@ -510,7 +492,13 @@ fn to_record(file: &std::path::Path, readable: bool) -> Output {
     }
 }
 
-fn record(sources: &Sources, output: &Output, duration: Option<Duration>, slo: &Slo) -> Result<u8, Failure> {
+fn record(
+    sources: &Sources,
+    output: &Output,
+    duration: Option<Duration>,
+    slo: &Slo,
+    no_log: bool,
+) -> Result<u8, Failure> {
     if *output == Output::Stdout && io::stdout().is_terminal() {
         return Err(Failure::Usage(
             "a recording is packed and not for a terminal: give -o a file, or pipe it (warptop record -o - | warptop \
@@ -522,6 +510,8 @@ fn record(sources: &Sources, output: &Output, duration: Option<Duration>, slo: &
     input::read_signals(to, false).map_err(Failure::error)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
+    let (options, log) = sources.logged(no_log, &inputs.clock)?;
+    log.note_panics();
     let files = probe::files();
     let plan = RecordPlan {
         output,
@@ -533,7 +523,11 @@ fn record(sources: &Sources, output: &Output, duration: Option<Duration>, slo: &
             complain!("waiting for '{output}' to open; a pipe needs a reader, e.g. warptop replay {output}");
         },
     };
-    let recorded = runtime::record(&inputs, &sources.options()?, &plan);
+    let recorded = runtime::record(&inputs, &options, &plan);
+    match &recorded {
+        Ok((summary, _)) => logging::end(&log, &format!("ended: recorded {summary}")),
+        Err(error) => logging::end(&log, &format!("ended: {error}")),
+    }
     match recorded {
         Ok((summary, cut)) => {
             // Beside a pipe it would land in the screen that plays it.

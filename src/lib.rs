@@ -13,6 +13,7 @@ pub mod diagnosis;
 pub mod engine;
 pub mod export;
 pub mod load;
+pub mod log;
 pub mod model;
 pub mod net;
 pub mod probe;

@@ -27,6 +27,7 @@ use ratatui::backend::Backend;
 
 use crate::app::{App, Cost, Effect, Event, Exit, Order, Seen};
 use crate::diagnosis::Slo;
+use crate::log::{EventLog, LogLevel};
 use crate::model::{Clock, Time};
 use crate::probe::board::Board;
 use crate::sampler::replay::{Input as Recorded, Replay};
@@ -78,6 +79,10 @@ pub struct Program<B: Backend> {
     probes: Option<Probes>,
     /// The state of the probes that the screen was shown last.
     probed: Option<u64>,
+    /// The version of the log that the screen was given last.
+    logged: Option<u64>,
+    /// Readings that were lost, as far as that was noted.
+    lost: u64,
     app: App,
     screen: Screen,
     cost: Cost,
@@ -105,6 +110,8 @@ impl<B: Backend> Program<B> {
             session,
             probes: None,
             probed: None,
+            logged: None,
+            lost: 0,
             app,
             screen,
             cost,
@@ -192,6 +199,9 @@ impl<B: Backend> Program<B> {
     /// When the terminal cannot be drawn on.
     pub fn take(&mut self, input: Input) -> Result<Option<Exit>, B::Error> {
         self.dirty = true;
+        if input == Input::App(Event::Interrupt) {
+            self.session.note(LogLevel::Info, "is asked to end, by a signal or because the terminal is gone");
+        }
         let effect = match input {
             Input::App(event) => self.app.update(event),
             Input::Stop => Some(Effect::Suspend),
@@ -205,6 +215,7 @@ impl<B: Backend> Program<B> {
             Some(Effect::Suspend) => {
                 // A program that stands still watches over nothing.
                 self.end_probes();
+                self.session.note(LogLevel::Info, "is stopped (Ctrl-Z)");
                 return self.after((self.inputs.suspend)().is_ok());
             }
             Some(Effect::Repaint) => self.repaint()?,
@@ -220,6 +231,7 @@ impl<B: Backend> Program<B> {
         if !regained {
             return Ok(Some(Exit::Interrupted));
         }
+        self.session.note(LogLevel::Info, "goes on");
         self.repaint().map(|()| None)
     }
 
@@ -282,12 +294,18 @@ impl<B: Backend> Program<B> {
         let now = self.inputs.clock.now();
         self.follow(now);
         self.look_at_probes();
+        self.look_at_log();
         // A change of size is an event, which makes the screen dirty; to ask opens the terminal anew each time.
         if self.dirty || self.is_new_second(now) {
             self.fit()?;
         }
         let area = self.terminal.get_frame().area();
         self.cost.lost = self.session.sink.lost();
+        if self.cost.lost > self.lost {
+            let words = format!("{} batches did not reach the recorder", self.cost.lost - self.lost);
+            self.session.note(LogLevel::Warning, &words);
+            self.lost = self.cost.lost;
+        }
         let version = self.session.store.version();
         let complete = self.session.replay.as_ref().is_some_and(Replay::ended);
         {
@@ -310,6 +328,18 @@ impl<B: Backend> Program<B> {
         (self.shown, self.dirty) = (Some(Shown { at: now, version }), false);
         self.cost.frame_us = self.inputs.clock.micros().saturating_sub(started);
         Ok(())
+    }
+
+    /// Gives the screen the lines of the log, while it is open and there are new ones.
+    fn look_at_log(&mut self) {
+        let log = self.session.log.as_ref().filter(|_| self.app.log.is_some());
+        let version = self.app.log.map(|_| log.map_or(0, EventLog::version));
+        if self.logged == version {
+            return;
+        }
+        self.logged = version;
+        let lines = log.map(|log| (log.lines(), log.place()));
+        self.screen.log(lines.as_ref().map(|(lines, place)| (lines.as_slice(), *place)));
     }
 
     /// Shows the screen where the probes stand, if that has changed; whatever runs is said outside their pane too.

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use warptop::app::{Event, Exit, Key, Origin};
+use warptop::log::{EventLog, LogLevel};
 use warptop::model::{Batch, FactKey, HistogramSample, ManualClock, Metric, SourceId, SourceState, Subject, Time};
 use warptop::runtime::{Inputs, Program, Session};
 use warptop::store::{Retention, Store};
@@ -462,4 +463,43 @@ fn the_screen_names_what_served_at_the_moment_it_shows() {
     rig.lacks("new-70b");
     rig.press(&[Key::End]);
     rig.shows(&["new-70b"]);
+}
+
+#[test]
+fn the_log_opens_over_the_panes_scrolls_and_closes() {
+    let clock: Arc<ManualClock> = Arc::new(ManualClock::at(START));
+    for (columns, rows) in [(40, 10), (80, 24), (160, 45)] {
+        let store = Arc::new(Store::new(Retention::HOUR));
+        let log = EventLog::start(&(Arc::clone(&clock) as _), Err("--no-log".to_owned()));
+        for i in 0..60 {
+            log.say(LogLevel::Error, &format!("engine {i}"), "nothing listens there");
+        }
+        log.flush(std::time::Duration::from_mins(1));
+        let (_to, events) = channel();
+        let inputs = Inputs { clock: Arc::clone(&clock) as _, events, suspend: || Ok(()), resume: || Ok(()) };
+        let terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+        let session = Session::on(Arc::clone(&store), Origin::Live).with_log(log);
+        let program = Program::new(terminal, inputs, session, Theme::FULL);
+        let mut rig = Rig { program, store, clock: Arc::clone(&clock), now: START };
+        rig.lacks("engine 59");
+        rig.type_keys("L");
+        rig.shows(&["engine 59", "No file: --no-log."]);
+        rig.lacks("engine 0:");
+        for _ in 0..200 {
+            rig.type_keys("k");
+        }
+        rig.shows(&["is not written"]);
+        rig.type_keys("j");
+        rig.type_keys("?");
+        rig.lacks("is not written");
+        rig.type_keys("?L");
+        rig.shows(&["engine 59"]);
+        rig.press(&[Key::Esc]);
+        rig.lacks("engine 59");
+    }
+    let mut rig = Rig::new(80, 24);
+    rig.type_keys("L");
+    rig.shows(&["A replay has no log"]);
+    rig.type_keys("L");
+    rig.lacks("A replay has no log");
 }

@@ -77,3 +77,62 @@ fn another_users_state_directory_gives_nobody_a_way_in() {
     assert_eq!(fs::read_to_string(victim.path()).unwrap(), "precious");
     assert!(!folder.join("reports").exists() && !folder.join("holder.json").exists());
 }
+
+const SECRET: &str = "hunter2-hunter2";
+
+/// Records for a moment, with a key in each place that takes one.
+fn record(state: &State, more: &[&str]) -> Ended {
+    let folder = tempfile::tempdir().unwrap();
+    let (keys, out) = (folder.path().join("keys"), folder.path().join("out"));
+    fs::write(&keys, format!("http://127.0.0.1:1 x-key: {SECRET}\n")).unwrap();
+    fs::set_permissions(&keys, fs::Permissions::from_mode(0o600)).unwrap();
+    let engine = format!("http://ann:{SECRET}@127.0.0.1:1/v");
+    let args = ["record", "-o", out.to_str().unwrap(), "--duration", "1s", "--no-discover", "--engine", &engine];
+    state.run(&[&args[..], &["--engine-auth", keys.to_str().unwrap()], more].concat())
+}
+
+#[test]
+fn the_log_says_what_happened_and_no_secret() {
+    let state = State::new();
+    assert_eq!(record(&state, &[]).0, Some(0));
+    let path = state.path("warptop.log");
+    let log = fs::read_to_string(&path).unwrap();
+    let words = ["started as process", "record -o ", "error engine 0: ", "info warptop: ended: recorded 00:00:01"];
+    assert!(words.iter().all(|words| log.contains(words)), "{log}");
+    assert!(!log.contains("hunter2"), "{log}");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let (code, help, _) = state.run(&["--help"]);
+    assert!(code == Some(0) && help.contains(path.to_str().unwrap()), "{help}");
+    assert_eq!(record(&state, &["--no-log"]).0, Some(0));
+    assert_eq!(fs::read_to_string(&path).unwrap(), log, "nothing is added");
+    // A probe writes into the same file.
+    assert_eq!(state.run(&["probe", "fake", "--yes", "--no-discover"]).0, Some(0));
+    let log = fs::read_to_string(&path).unwrap();
+    assert!(
+        log.contains("info probe: fake began on host") && log.contains("info probe: fake ended on host: done"),
+        "{log}"
+    );
+}
+
+/// Fault: disk: a link was planted where the log goes
+/// Seen: in the log on the screen, that it is not written to a file, and why
+/// Works: everything but the file of the log
+/// Recovers: with the next start, once the link is removed
+#[test]
+fn a_link_in_place_of_the_log_is_not_followed() {
+    let state = State::new();
+    fs::create_dir_all(state.path("")).unwrap();
+    fs::set_permissions(state.path(""), fs::Permissions::from_mode(0o700)).unwrap();
+    let victim = state.0.path().join("victim");
+    for there in [true, false] {
+        if there {
+            fs::write(&victim, "precious").unwrap();
+        } else {
+            fs::remove_file(&victim).unwrap();
+        }
+        drop(fs::remove_file(state.path("warptop.log")));
+        std::os::unix::fs::symlink(&victim, state.path("warptop.log")).unwrap();
+        assert_eq!(record(&state, &[]).0, Some(0));
+        assert_eq!(fs::read_to_string(&victim).ok().as_deref(), there.then_some("precious"));
+    }
+}

@@ -53,8 +53,8 @@ actions! {
         PreviousMetric [Char('M')] "M" "" "The latency before.";
         Cursor [Char('c')] "c" "" "Cursor on a map, the load sweep or a time axis: reads out a cell, a level or what held then.";
         Peak [Char('P')] "P" "" "DRAM in % of what the probe hbm measured on this GPU, or of the datasheet's peak.";
-        Up [Up, Char('k')] "Up k" "" "Cursor up; the help screen, the evidence, a report or the choice of a probe up.";
-        Down [Down, Char('j')] "Down j" "" "Cursor down; the help screen, the evidence, a report or the choice of a probe down.";
+        Up [Up, Char('k')] "Up k" "" "Cursor, page, report or chosen probe up.";
+        Down [Down, Char('j')] "Down j" "" "Cursor, page, report or chosen probe down.";
     }
     "Time" {
         Shorter [Char('[')] "[" "" "Shorter time axis.";
@@ -76,7 +76,8 @@ actions! {
     }
     "Program" {
         Help [Char('?')] "?" "help" "This screen.";
-        Back [Esc] "Esc" "" "Closes help or evidence, then a report, what is said about probes, the zoom, the cursor.";
+        Back [Esc] "Esc" "" "Closes a page, then a report, what is said about probes, the zoom, the cursor.";
+        Log [Char('L')] "L" "" "The log; a replay has none.";
         Demo [Char('d')] "d" "" "Where there is neither GPU nor engine: a recording of a real H200 serving a model.";
         Repaint [Ctrl('l')] "Ctrl-L" "" "Paint the screen anew.";
         Suspend [Ctrl('z')] "Ctrl-Z" "" "Back to the shell; fg returns here.";

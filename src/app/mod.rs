@@ -147,6 +147,8 @@ pub struct App {
     pub help: Option<u16>,
     /// First line of the evidence that is shown; `None` while it is closed.
     pub evidence: Option<u16>,
+    /// Lines by which the log is scrolled up from its end; `None` while it is closed.
+    pub log: Option<u16>,
     /// What data there are.
     pub seen: Seen,
     panes: usize,
@@ -193,6 +195,7 @@ impl App {
             zoomed: false,
             help: None,
             evidence: None,
+            log: None,
             seen: Seen { extent: None, gpus: 0, engines: 0, latencies: [0; _], complete: false },
             panes,
             probes: None,
@@ -219,7 +222,12 @@ impl App {
 
     /// Whether the pane of probes has the focus and can be seen.
     pub fn at_probes(&self) -> bool {
-        self.probes == Some(self.focus) && self.help.is_none() && self.evidence.is_none()
+        self.probes == Some(self.focus) && !self.has_page()
+    }
+
+    /// Whether a page is open in place of the panes.
+    pub const fn has_page(&self) -> bool {
+        self.help.is_some() || self.evidence.is_some() || self.log.is_some()
     }
 
     /// Whether neither GPU nor engine was found (yet): then the demo is one key away.
@@ -248,7 +256,11 @@ impl App {
                 None
             }
             Event::LastLine(last) => {
-                let shown = if self.evidence.is_some() { &mut self.evidence } else { &mut self.view.report };
+                let shown = match (&self.evidence, &self.log) {
+                    (Some(_), _) => &mut self.evidence,
+                    (None, Some(_)) => &mut self.log,
+                    (None, None) => &mut self.view.report,
+                };
                 *shown = shown.map(|line| line.min(last));
                 self.last_line = last;
                 None
@@ -320,7 +332,8 @@ impl App {
             Action::Suspend => return Some(Effect::Suspend),
             Action::Repaint => return Some(Effect::Repaint),
             Action::Demo => return self.nothing_here().then_some(Effect::Demo),
-            Action::Help => (self.help, self.evidence) = (if self.help.is_some() { None } else { Some(0) }, None),
+            Action::Help => self.help = self.turn_page(self.help),
+            Action::Log => self.log = self.turn_page(self.log),
             Action::Back if self.talk.asking.is_some() && self.at_probes() => return Some(Effect::Probe(Order::No)),
             Action::Back if self.at_probes() && self.view.report.is_some() => self.view.report = None,
             Action::Back if self.talk.noted && self.at_probes() => return Some(Effect::Probe(Order::Seen)),
@@ -337,9 +350,7 @@ impl App {
             Action::Evidence if place == 0 && self.at_probes() => {
                 self.view.report = if self.view.report.is_some() { None } else { Some(0) };
             }
-            Action::Evidence => {
-                (self.evidence, self.help) = (if self.evidence.is_some() { None } else { Some(0) }, None);
-            }
+            Action::Evidence => self.evidence = self.turn_page(self.evidence),
             Action::Zoom => self.zoomed = !self.zoomed,
             Action::NextGpu => self.view.gpu = next_bit(self.seen.gpus, self.view.gpu, false),
             Action::PreviousGpu => self.view.gpu = next_bit(self.seen.gpus, self.view.gpu, true),
@@ -367,6 +378,12 @@ impl App {
         None
     }
 
+    /// Closes whatever page is open; where one that was closed opens.
+    const fn turn_page(&mut self, page: Option<u16>) -> Option<u16> {
+        (self.help, self.evidence, self.log) = (None, None, None);
+        if page.is_some() { None } else { Some(0) }
+    }
+
     const fn focus_on(&mut self, place: usize) {
         (self.focus, self.without_gpu) = (place, None);
     }
@@ -385,8 +402,8 @@ impl App {
     }
 
     fn back(&mut self) {
-        if self.help.is_some() || self.evidence.is_some() {
-            (self.help, self.evidence) = (None, None);
+        if self.has_page() {
+            let _ = self.turn_page(None);
         } else if self.zoomed {
             self.zoomed = false;
         } else {
@@ -417,6 +434,9 @@ impl App {
             *line = if up { line.saturating_sub(1) } else { (*line + 1).min(last) };
         } else if let Some(line) = &mut self.evidence {
             *line = if up { line.saturating_sub(1) } else { (*line + 1).min(self.last_line) };
+        } else if let Some(back) = &mut self.log {
+            // From its end.
+            *back = if up { (*back + 1).min(self.last_line) } else { back.saturating_sub(1) };
         } else if self.at_probes() {
             let last = listed().count().saturating_sub(1);
             match &mut self.view.report {

@@ -24,7 +24,7 @@ use crate::runtime::{Inputs, Prepared, Probes, Ran, Session, Step, Wanted};
 use crate::term::{caps, input};
 use crate::ui::text::wrap;
 
-use super::{Failure, Sources, print};
+use super::{Failure, Sources, logging, print};
 
 /// Heading of a probe's own parameters.
 const OF_PROBE: &str = "Probe";
@@ -215,11 +215,13 @@ pub(super) fn ready(session: &Session, clock: &Arc<dyn Clock>) -> Probes {
 }
 
 /// Does what is asked for; returns the exit code.
-pub(super) fn run(sources: &Sources, command: &ProbeCommand) -> Result<u8, Failure> {
+pub(super) fn run(sources: &Sources, command: &ProbeCommand, no_log: bool) -> Result<u8, Failure> {
     let files = files();
     let there = || files.as_ref().map_err(Failure::error);
     match command {
-        ProbeCommand::Run { wanted, agreed, json, .. } => measure(sources, files, wanted.clone(), *agreed, *json),
+        ProbeCommand::Run { wanted, agreed, json, .. } => {
+            measure(sources, files, wanted.clone(), (*agreed, *json, no_log))
+        }
         ProbeCommand::List { json } => list(there()?, *json),
         ProbeCommand::Show { run, json } => {
             let report = load(there(), run)?;
@@ -297,8 +299,7 @@ fn measure(
     sources: &Sources,
     files: Result<Files, String>,
     wanted: Wanted,
-    agreed: bool,
-    json: bool,
+    (agreed, json, no_log): (bool, bool, bool),
 ) -> Result<u8, Failure> {
     // What can come to nothing whoever else is there is wrong use, and not a run that was refused.
     let known = probe::costs_with_files(&PROBES[wanted.place].spec, &wanted.params).map_err(Failure::Usage)?;
@@ -319,7 +320,8 @@ fn measure(
     let inputs = Inputs { clock, events, suspend: || Ok(()), resume: || Ok(()) };
     let name = PROBES[wanted.place].spec.name;
     let duty = duty_words(PROBES[wanted.place].spec.needs, wanted.duty, wanted.forced);
-    let Ok(prepared) = Prepared::new(&inputs, &sources.options()?, sources.interval(), files, wanted) else {
+    let (options, log) = sources.logged(no_log, &inputs.clock)?;
+    let Ok(prepared) = Prepared::new(&inputs, &options, sources.interval(), files, wanted) else {
         return Ok(130);
     };
     if let Some(ran) = prepared.unfit(&inputs) {
@@ -353,6 +355,7 @@ fn measure(
     if shown {
         mutter!("\r\x1b[K");
     }
+    logging::end(&log, "ended");
     let Ok(ran) = ran else { return Ok(130) };
     finish(&ran, json)
 }

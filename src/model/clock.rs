@@ -23,6 +23,20 @@ impl Time {
     }
 }
 
+/// Year, month and day of the Gregorian calendar, `days` after 1970-01-01. Counts in eras of 400 years that
+/// begin in March, so that the leap day is the last of its year.
+pub const fn date(days: u64) -> (u64, u64, u64) {
+    const ERA: u64 = 146_097;
+    let since_march = days + 719_468;
+    let (era, day) = (since_march / ERA, since_march % ERA);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let month_of_year = if month < 10 { month + 3 } else { month - 9 };
+    let january = if month_of_year <= 2 { 1 } else { 0 };
+    (year + era * 400 + january, month_of_year, day_of_year - (153 * month + 2) / 5 + 1)
+}
+
 impl Add<u64> for Time {
     type Output = Self;
     /// `self` plus milliseconds.

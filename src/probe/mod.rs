@@ -74,6 +74,7 @@ pub use protocol::{Better, Check, Failure, Figure, Outcome};
 pub use spec::{Aim, Cost, GpuName, Kind, LoadCost, Needs, Param, Params, ProbeSpec, Target, Value};
 
 use crate::model::Time;
+use crate::model::clock::date;
 
 /// A MiB, bytes.
 const MIB: f64 = 1_048_576.0;
@@ -137,7 +138,7 @@ pub fn most_ms(cost: &Cost) -> u64 {
 
 /// A name for a run that no other has, and that rises with time: `20261129-212401-123-hbm-4711`.
 pub fn run_name(now: Time, probe: &str, process: u32) -> String {
-    let (year, month, day) = page::date(now.0 / 86_400_000);
+    let (year, month, day) = date(now.0 / 86_400_000);
     let (s, ms) = (now.0 / 1000 % 86_400, now.0 % 1000);
     format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}-{ms:03}-{probe}-{process}", s / 3600, s / 60 % 60, s % 60)
 }

@@ -7,6 +7,7 @@ mod apart;
 mod matrix;
 mod sweep;
 
+use crate::model::clock::date;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -47,20 +48,6 @@ pub fn utc(unix_ms: u64) -> String {
     let (year, month, day) = date(unix_ms / 86_400_000);
     let s = unix_ms / 1000 % 86_400;
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", s / 3600, s / 60 % 60, s % 60)
-}
-
-/// Year, month and day of the Gregorian calendar, `days` after 1970-01-01. Counts in eras of 400 years that
-/// begin in March, so that the leap day is the last of its year.
-pub(super) const fn date(days: u64) -> (u64, u64, u64) {
-    const ERA: u64 = 146_097;
-    let since_march = days + 719_468;
-    let (era, day) = (since_march / ERA, since_march % ERA);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let month_of_year = if month < 10 { month + 3 } else { month - 9 };
-    let january = if month_of_year <= 2 { 1 } else { 0 };
-    (year + era * 400 + january, month_of_year, day_of_year - (153 * month + 2) / 5 + 1)
 }
 
 /// The page of a report.

@@ -10,6 +10,7 @@ use super::{Inputs, Session};
 use crate::app::Event;
 use crate::diagnosis::{ChangeLog, Slo};
 use crate::export::snapshot::{Mode, Snapshot, snapshot};
+use crate::log::LogLevel;
 use crate::model::text::clean;
 use crate::model::{Clock, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
 use crate::probe::files::Files;
@@ -76,11 +77,15 @@ pub fn record(inputs: &Inputs, options: &Options, plan: &RecordPlan<'_>) -> Resu
         }
         match inputs.events.recv_timeout(Duration::from_millis(100)) {
             Ok(Input::App(Event::Interrupt)) | Err(RecvTimeoutError::Disconnected) => {
+                session.note(LogLevel::Info, "is asked to end, by a signal");
                 cut = duration.is_some();
                 break;
             }
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
         }
+    }
+    if session.sink.lost() > 0 {
+        session.note(LogLevel::Warning, &format!("{} batches did not reach the recorder", session.sink.lost()));
     }
     drop(session);
     recorder.finish().map(|summary| (summary, cut))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::Origin;
+use crate::log::{EventLog, LogLevel};
 use crate::model::Clock;
 use crate::probe::files::Files;
 use crate::recording::Recorder;
@@ -36,6 +37,8 @@ pub struct Session {
     pub(super) replay: Option<Replay>,
     /// How endpoints may be reached.
     reach: Reach,
+    /// Where what happens is noted.
+    pub(super) log: Option<EventLog>,
 }
 
 impl Session {
@@ -52,13 +55,21 @@ impl Session {
         recorder: Option<&Recorder>,
     ) -> Self {
         let store = Arc::new(Store::new(Retention::HOUR));
-        let sink = Sink::new(Arc::clone(&store), recorder.map(Recorder::tap));
+        let sink = Sink::new(Arc::clone(&store), recorder.map(Recorder::tap)).with_log(options.log.clone());
         let stop = Stop::default();
         let context = Context { sink: sink.clone(), clock: Arc::clone(clock), stop: stop.clone(), interval };
         for sampler in SAMPLERS {
             (sampler.start)(&context, options);
         }
-        Self { store, sink, stop, origin: Origin::Live, replay: None, reach: Reach::of(options) }
+        Self {
+            store,
+            sink,
+            stop,
+            origin: Origin::Live,
+            replay: None,
+            reach: Reach::of(options),
+            log: options.log.clone(),
+        }
     }
 
     /// Starts to read a recording.
@@ -76,13 +87,27 @@ impl Session {
         };
         let replay = Replay::start(reader, Arc::clone(&store), stop.clone())?;
         let sink = Sink::new(Arc::clone(&store), None);
-        Ok(Self { store, sink, stop, origin, replay: Some(replay), reach: Reach::default() })
+        Ok(Self { store, sink, stop, origin, replay: Some(replay), reach: Reach::default(), log: None })
     }
 
     /// A session on a store that something else fills.
     pub fn on(store: Arc<Store>, origin: Origin) -> Self {
         let sink = Sink::new(Arc::clone(&store), None);
-        Self { store, sink, stop: Stop::default(), origin, replay: None, reach: Reach::default() }
+        Self { store, sink, stop: Stop::default(), origin, replay: None, reach: Reach::default(), log: None }
+    }
+
+    /// The same, with a log.
+    #[must_use]
+    pub fn with_log(mut self, log: EventLog) -> Self {
+        self.log = Some(log);
+        self
+    }
+
+    /// Notes something about the program in its log, if it has one.
+    pub(super) fn note(&self, level: LogLevel, words: &str) {
+        if let Some(log) = &self.log {
+            log.say(level, "warptop", words);
+        }
     }
 
     /// Makes the probes ready to run on what this session reads: children of `program`, reports in `files`.

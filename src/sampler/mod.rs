@@ -32,6 +32,7 @@ use std::time::Duration;
 
 pub use gpu_ids::GpuIds;
 
+use crate::log::EventLog;
 use crate::model::{Batch, Clock, SourceId, Time};
 use crate::net::access::Access;
 use crate::net::tls::Authorities;
@@ -42,6 +43,7 @@ use crate::store::Store;
 pub struct Sink {
     store: Arc<Store>,
     tap: Option<SyncSender<Batch>>,
+    log: Option<EventLog>,
     lost: Arc<AtomicU64>,
     /// When the newest batch was read; `None` before the first.
     newest: Arc<Mutex<Option<Time>>>,
@@ -53,7 +55,13 @@ const PAUSE_MS: u64 = 5_000;
 impl Sink {
     /// A sink into `store`; `tap` receives a copy of every batch.
     pub fn new(store: Arc<Store>, tap: Option<SyncSender<Batch>>) -> Self {
-        Self { store, tap, lost: Arc::default(), newest: Arc::default() }
+        Self { store, tap, log: None, lost: Arc::default(), newest: Arc::default() }
+    }
+
+    /// The same, with what batches tell beside figures noted in `log`.
+    #[must_use]
+    pub fn with_log(self, log: Option<EventLog>) -> Self {
+        Self { log, ..self }
     }
 
     /// Hands on a batch. Never blocks on the recorder: a full or closed tap loses the batch, counted in [`Sink::lost`].
@@ -75,6 +83,9 @@ impl Sink {
 
     fn hand_on(&self, batch: &Batch) {
         self.store.push(batch);
+        if let Some(log) = &self.log {
+            log.batch(batch);
+        }
         if let Some(tap) = &self.tap
             && let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = tap.try_send(batch.clone())
         {
@@ -153,6 +164,8 @@ pub struct Options {
     pub dcgm_url: Option<String>,
     /// Which GPU the driver gives which number.
     pub gpu_ids: GpuIds,
+    /// Where what happens to sources is noted, if anywhere.
+    pub log: Option<EventLog>,
     /// NVML library to load instead of the system's `libnvidia-ml.so.1`: for tests.
     pub nvml_library: Option<std::path::PathBuf>,
 }

@@ -9,6 +9,7 @@ mod evidence;
 mod held;
 pub mod help;
 pub mod layout;
+pub mod log;
 pub mod pane;
 pub mod panes;
 pub mod screen;

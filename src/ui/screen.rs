@@ -8,6 +8,7 @@ use ratatui::layout::Rect;
 
 use crate::app::{App, Cost};
 use crate::diagnosis::{Slo, Timeline};
+use crate::log::LogLine;
 use crate::probe::board::Board;
 use crate::store::Data;
 
@@ -16,6 +17,7 @@ use super::evidence::Page;
 use super::held::Held;
 use super::help;
 use super::layout::{Plan, Wish};
+use super::log::LogPage;
 use super::pane::{Context, Pane, PaneSpec};
 use super::panes;
 use super::shade::Shade;
@@ -32,6 +34,7 @@ pub struct Screen {
     timeline: Timeline,
     verdict: Verdict,
     evidence: Page,
+    log: LogPage,
     shade: Shade,
     held: Held,
     wish: Option<Wish>,
@@ -50,6 +53,7 @@ impl Screen {
             timeline: Timeline::default(),
             verdict: Verdict::default(),
             evidence: Page::default(),
+            log: LogPage::default(),
             shade: Shade::default(),
             held: Held::default(),
             wish: None,
@@ -77,7 +81,20 @@ impl Screen {
     /// The last line that a pane can be scrolled to, if one shows something that can be.
     pub fn last_line(&self) -> Option<u16> {
         let of_pane = || self.plan.slots.iter().find_map(|slot| self.panes[slot.pane].last_line());
-        self.evidence.last_line(self.plan.body).or_else(of_pane)
+        let of_page = self.evidence.last_line(self.plan.body).or_else(|| self.log.last_line(self.page()));
+        of_page.or_else(of_pane)
+    }
+
+    /// Shows the lines of the log and where its file is; `None`: there is none.
+    pub fn log(&mut self, log: Option<(&[LogLine], Result<&str, &str>)>) {
+        self.log.fill(log);
+    }
+
+    /// Where a page goes that takes the place of the verdict too.
+    const fn page(&self) -> Rect {
+        let (header, body) = (self.plan.header, self.plan.body);
+        let above = body.y.saturating_sub(header.y.saturating_add(header.height));
+        Rect { y: body.y - above, height: body.height + above, ..body }
     }
 
     /// Whether a question to the user is on the screen, whole.
@@ -111,6 +128,7 @@ impl Screen {
             self.plan = Plan::make(&wish, self.specs);
             self.wish = Some(wish);
         }
+        self.log.open(app.log.is_some());
         self.evidence.prepare(data, &self.timeline, app.evidence.is_some(), self.theme);
         self.shade.fill(data, &app.view);
         self.held.fill(&self.timeline, &app.view);
@@ -134,10 +152,11 @@ impl Screen {
         self.chrome.draw_header(buf, plan.header, theme);
         self.chrome.draw_footer(buf, plan.footer, theme, app);
         if let Some(first) = app.help {
-            // It has many lines: it takes the place of the verdict too.
-            let above = plan.body.y.saturating_sub(plan.header.bottom());
-            let area = Rect { y: plan.body.y - above, height: plan.body.height + above, ..plan.body };
-            help::draw(buf, area, theme, self.specs, first);
+            help::draw(buf, self.page(), theme, self.specs, first);
+            return;
+        }
+        if let Some(back) = app.log {
+            self.log.draw(buf, self.page(), theme, back);
             return;
         }
         self.verdict.draw(buf, plan.verdict, theme);
