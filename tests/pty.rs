@@ -22,6 +22,10 @@ use rustix::process::Signal;
 
 use session::{Session, modes, size, warptop};
 
+/// Fault: terminal: any end at all
+/// Seen: the shell's screen, its modes and its cursor
+/// Works: everything
+/// Recovers: they are given back once, however it ends
 #[test]
 fn starts_and_quits_with_the_terminal_as_it_was() {
     let mut session = Session::live(&[], 120, 35);
@@ -34,6 +38,10 @@ fn starts_and_quits_with_the_terminal_as_it_was() {
     session.ends(0);
 }
 
+/// Fault: terminal: sizes from 1 × 1 to 300 × 5
+/// Seen: what fits
+/// Works: everything
+/// Recovers: with the next size
 #[test]
 fn any_size_is_drawn_and_survived() {
     let mut session = Session::live(&["--no-discover"], 80, 24);
@@ -76,6 +84,10 @@ fn a_terminal_of_absurd_size_is_drawn_in_part() {
     started.ends(0);
 }
 
+/// Fault: terminal: 200 changes of size at once
+/// Seen: the screen at the last of them
+/// Works: everything
+/// Recovers: with the last size
 #[test]
 fn a_resize_storm_ends_in_a_whole_screen() {
     let mut session = Session::live(&[], 80, 24);
@@ -91,6 +103,10 @@ fn a_resize_storm_ends_in_a_whole_screen() {
     session.ends(0);
 }
 
+/// Fault: terminal: SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGXCPU
+/// Seen: the shell; exit code 130
+/// Works: nothing is left behind
+/// Recovers: it ends
 #[test]
 fn signals_end_it() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::XCPU] {
@@ -100,6 +116,10 @@ fn signals_end_it() {
     }
 }
 
+/// Fault: terminal: SIGXFSZ: a file is at its limit
+/// Seen: nothing; whoever writes the file says it
+/// Works: the screen
+/// Recovers: when the file may grow
 #[test]
 fn a_file_that_may_not_grow_does_not_end_it() {
     let mut session = Session::live(&[], 80, 24);
@@ -139,6 +159,10 @@ fn too_few_files_end_it_with_words_before_the_terminal_is_touched() {
     assert!(limited(3, "demo").0 != 101);
 }
 
+/// Fault: terminal: a panic, on any thread
+/// Seen: the shell, and what went wrong; exit code 101
+/// Works: the terminal
+/// Recovers: start it anew
 #[test]
 fn a_panic_gives_the_terminal_back_and_says_why() {
     for place in ["draw", "thread"] {
@@ -148,6 +172,10 @@ fn a_panic_gives_the_terminal_back_and_says_why() {
     }
 }
 
+/// Fault: terminal: it takes nothing from the first frame on
+/// Seen: nothing
+/// Works: SIGTERM
+/// Recovers: it ends, with the modes as they were
 #[test]
 fn a_terminal_that_takes_nothing_does_not_keep_it() {
     // Nobody reads: the first frames fill the terminal's buffer and the main loop hangs in a write.
@@ -180,6 +208,10 @@ fn a_remote_machine_is_watched_through_a_pipe() {
     session.ends(0);
 }
 
+/// Fault: terminal: `TERM=dumb`
+/// Seen: `TERM=dumb` and `snapshot --json`
+/// Works: `warptop snapshot`, `check`, `record`
+/// Recovers: set TERM
 #[test]
 fn a_dumb_terminal_is_told_what_to_do() {
     let mut command = warptop(&[]);

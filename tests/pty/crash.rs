@@ -70,7 +70,7 @@ fn each_signal_of_a_crash_gives_the_terminal_back() {
 /// Recovers: start it anew
 #[test]
 fn a_crash_waits_for_no_terminal() {
-    let mut session = Session::start(warptop(&["demo"]), 300, 90);
+    let mut session = Session::start(warptop(&["demo"]), 1000, 300);
     session.wait_for_raw_modes();
     session.signal(Signal::SEGV);
     assert_eq!(session.ended().signal(), Some("Segmentation fault"));
