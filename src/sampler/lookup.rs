@@ -90,6 +90,16 @@ mod tests {
     static ASKED: AtomicU32 = AtomicU32::new(0);
     static OPEN: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
+    /// Lets all go on in the end, whatever comes of the test: a runtime waits for its threads.
+    struct Opener;
+
+    impl Drop for Opener {
+        fn drop(&mut self) {
+            *OPEN.0.lock().unwrap() = true;
+            OPEN.1.notify_all();
+        }
+    }
+
     /// Hangs, except for one name, until the test opens it.
     fn hung(name: &str) -> io::Result<Vec<SocketAddr>> {
         if name != "good.test" {
@@ -106,6 +116,7 @@ mod tests {
     #[test]
     fn a_resolver_that_hangs_takes_one_thread_a_name_and_holds_up_no_other_name() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let opener = Opener;
         let lookup = Lookup { ask: hung, ..Lookup::new(Duration::from_millis(5)) };
         let names = |i: usize| format!("{i}.test");
         runtime.block_on(async {
@@ -124,8 +135,7 @@ mod tests {
                 reqwest::Client::builder().tls_backend_preconfigured(tls).dns_resolver(lookup).build().unwrap();
             let error = client.get("http://0.test/metrics").send().await.unwrap_err();
             assert_eq!(Trouble::of_request(&error), Trouble::Resolver);
-            *OPEN.0.lock().unwrap() = true;
-            OPEN.1.notify_all();
+            drop(opener);
             assert_eq!(patient.clone().find(names(7)).await.unwrap().len(), 1);
             let none = patient.find("none.test".to_owned()).await.unwrap_err();
             assert_eq!(none.kind(), ErrorKind::NotFound);
