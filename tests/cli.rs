@@ -34,7 +34,11 @@ fn wrong_use_is_2_and_says_what_is_allowed() {
     refused(&["--color", "mauve"], 2, &["auto", "always", "never"]);
     refused(&["record"], 2, &["--output"]);
     refused(&["record", "-o", "x", "--duration", "5"], 2, &["ms, s, min or h"]);
-    refused(&["record", "-o", "x", "--duration", &format!("{}h", "9".repeat(400))], 2, &["give a time from 0 to 100 years"]);
+    refused(
+        &["record", "-o", "x", "--duration", &format!("{}h", "9".repeat(400))],
+        2,
+        &["give a time from 0 to 100 years"],
+    );
     refused(&["record", "-o", "x", "--duration", "1e9h"], 2, &["ms, s, min or h"]);
 }
 
