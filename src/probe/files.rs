@@ -127,9 +127,7 @@ impl Files {
     /// What is wrong with it. One that is not there yet is fine.
     pub fn checked(self) -> Result<Self, FilesError> {
         match self.folder(false) {
-            Err(error) if error.get_ref().is_some_and(|inner| inner.is::<state::Refusal>()) => {
-                Err(FilesError::Refused(error))
-            }
+            Err(error) if state::is_refusal(&error) => Err(FilesError::Refused(error)),
             _ => Ok(self),
         }
     }

@@ -33,7 +33,7 @@ impl StateFolder {
     /// # Errors
     /// [`Refusal`] where others could have prepared it, and what the system says. `NotFound` where it is not there.
     pub fn open(path: &Path, own: usize, make: bool) -> io::Result<Self> {
-        let (handle, path) = Walk::new(path, own)?.to_the_end(make)?;
+        let (handle, path) = Walk::new(path, own)?.walk(make)?;
         Self::readable(handle.as_fd(), path)
     }
 
@@ -236,7 +236,7 @@ impl Walk {
         self.ahead.extend(parts.into_iter().rev());
     }
 
-    fn to_the_end(mut self, make: bool) -> io::Result<(OwnedFd, PathBuf)> {
+    fn walk(mut self, make: bool) -> io::Result<(OwnedFd, PathBuf)> {
         while !self.ahead.is_empty() {
             self.step(make)?;
         }

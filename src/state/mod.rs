@@ -11,6 +11,7 @@ pub use folder::StateFolder;
 pub use refusal::Refusal;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 
 /// The directory of this program's files, `$XDG_STATE_HOME/warptop` or `~/.local/state/warptop`; `None` where neither
@@ -19,6 +20,11 @@ pub fn home(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
     state.map(|state| state.join("warptop"))
+}
+
+/// Whether an error is a [`Refusal`], and not the system's.
+pub fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.get_ref(), Some(inner) if inner.is::<Refusal>())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn open(path: &Path) -> StateFolder {
 /// The words of a refusal.
 fn refused<T>(done: io::Result<T>) -> String {
     let error = done.err().unwrap();
-    assert!(error.get_ref().unwrap().is::<Refusal>(), "{error}");
+    assert!(is_refusal(&error), "{error}");
     error.to_string()
 }
 

@@ -96,8 +96,7 @@ fn entry(line: &LogLine) -> Entry {
     let (level, subject, text) = (line.level.word(), &line.subject, line.text());
     let (role, text) = match line.level {
         LogLevel::Info => (Role::Text, format!("{subject}: {text}")),
-        LogLevel::Warning => (Role::Warn, format!("{level}, {subject}: {text}")),
-        LogLevel::Error => (Role::Warn, format!("{level}, {subject}: {text}")),
+        LogLevel::Warning | LogLevel::Error => (Role::Warn, format!("{level}, {subject}: {text}")),
     };
     Entry { time: TimeOfDay(line.at).to_string(), text, role }
 }
