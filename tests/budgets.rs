@@ -27,7 +27,7 @@ const MARGIN: u64 = OUTPUT as u64 / 8 + 16;
 /// … and so many that were on their way when it was given up.
 const ON_ITS_WAY: u64 = 300;
 /// So much of a budget that it plays no part; a server that was not held would pass the others by orders of magnitude.
-const ENOUGH: Budget = Budget { seconds: 300.0, tokens: 1_000_000_000 };
+const ENOUGH: Budget = Budget { seconds: 90.0, tokens: 1_000_000_000 };
 /// Longest that a test may take: far beyond each budget of seconds.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// By time, long beyond all budgets.
