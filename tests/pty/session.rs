@@ -169,6 +169,14 @@ impl Session {
         self.is_restored();
     }
 
+    /// Checks that a terminal that took nothing is as it was once it takes what the program left for it.
+    pub(crate) fn is_restored_late(self) {
+        let session = self.read();
+        session.wait("the last bytes", |screen| session.count("\x1b[?1049l") > 0 && !screen.alternate_screen());
+        assert!(!session.screen.lock().unwrap().screen().hide_cursor());
+        assert_eq!(modes(&*session.master), session.modes_before);
+    }
+
     /// Checks that the terminal is as it was, and was given back as often as it was taken.
     pub(crate) fn is_restored(&self) {
         self.wait("the terminal as it was", |screen| {
