@@ -98,7 +98,7 @@ impl Held {
 /// What an independent sum says of a minute: sum and weight, smallest and greatest value.
 #[derive(Clone, Copy)]
 struct Sum {
-    sum: f64,
+    total: f64,
     weight: f64,
     least: f64,
     most: f64,
@@ -110,9 +110,9 @@ struct Sums(HashMap<u64, Sum>);
 
 impl Sums {
     fn add(&mut self, at: u64, value: f64, weight: f64) {
-        let fresh = Sum { sum: 0.0, weight: 0.0, least: f64::MAX, most: f64::MIN };
+        let fresh = Sum { total: 0.0, weight: 0.0, least: f64::MAX, most: f64::MIN };
         let minute = self.0.entry(at / 60_000).or_insert(fresh);
-        minute.sum += value * weight;
+        minute.total += value * weight;
         minute.weight += weight;
         minute.least = minute.least.min(value);
         minute.most = minute.most.max(value);
@@ -349,7 +349,7 @@ impl Machine {
                 let Some(sum) = sums.0.get(&minute) else { continue };
                 let window = Window { start: Time(minute * 60_000), end: Time((minute + 1) * 60_000) };
                 let series = data.series(subject, metric).unwrap();
-                assert_eq!(series.mean(window), Reading::Value(sum.sum / sum.weight), "{metric:?}, minute {minute}");
+                assert_eq!(series.mean(window), Reading::Value(sum.total / sum.weight), "{metric:?}, minute {minute}");
                 assert_eq!(series.extremes(window), Some((sum.least, sum.most)), "{metric:?}, minute {minute}");
                 compared += 1;
             }

@@ -342,7 +342,7 @@ DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-bbbb",GPU_I_PROFILE="1g.10gb",GPU_I_ID=
     #[test]
     fn more_gpus_than_a_machine_has_are_left_out_and_told() {
         let lines = |of: std::ops::Range<usize>, name: &str| -> String {
-            of.map(|i| format!("{name}{{UUID=\"GPU-{i}\",GPU_I_ID=\"\"}} {i}\n")).collect()
+            of.fold(String::new(), |body, i| body + &format!("{name}{{UUID=\"GPU-{i}\",GPU_I_ID=\"\"}} {i}\n"))
         };
         let temps = |n| lines(0..n, "DCGM_FI_DEV_GPU_TEMP");
         let (fit, more) = super::rows(Exposition::new(&temps(limits::GPUS)));
@@ -350,8 +350,8 @@ DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-bbbb",GPU_I_PROFILE="1g.10gb",GPU_I_ID=
         let body = temps(130_000) + &lines(0..130_000, "DCGM_FI_DEV_SM_CLOCK");
         let (fit, more) = super::rows(Exposition::new(&body));
         assert_eq!((fit.len(), more, value(&fit[63], Metric::SmClock)), (limits::GPUS, true, Some(63.0)));
-        let instances: String =
-            (0..1000).map(|i| format!("DCGM_FI_DEV_FB_USED{{UUID=\"a\",GPU_I_ID=\"{i}\"}} 1\n")).collect();
+        let instances = (0..1000)
+            .fold(String::new(), |body, i| body + &format!("DCGM_FI_DEV_FB_USED{{UUID=\"a\",GPU_I_ID=\"{i}\"}} 1\n"));
         assert_eq!(rows(Exposition::new(&instances))[0].instances.len(), limits::INSTANCES);
     }
 

@@ -224,6 +224,8 @@ mod tests {
 
     #[test]
     fn a_stream_of_no_use_is_given_up_and_one_that_is_used_is_not() {
+        // What unpacks to nothing: members of gzip that are empty.
+        const EMPTY: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x03\0\0\0\0\0\0\0\0\0";
         let given_up = |bytes: &'static [u8], first: usize| {
             let mut lines = Lines::new(Iterated(Box::new(bytes.iter().copied().cycle())), first).unwrap();
             lines.limit(1000);
@@ -232,8 +234,6 @@ mod tests {
         };
         assert_eq!(given_up(b"x", 1 << 20), (Some(End::Useless), true), "one line without end");
         assert_eq!(given_up(b"\n", 1 << 20), (Some(End::Useless), true), "empty lines without end");
-        // What unpacks to nothing: members of gzip that are empty.
-        const EMPTY: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x03\0\0\0\0\0\0\0\0\0";
         assert_eq!(given_up(EMPTY, 1 << 20), (Some(End::Useless), true));
         let mut lines = Lines::new(io::repeat(b'\n').take(1 << 20), 1 << 18).unwrap();
         let mut count = 0;

@@ -133,7 +133,9 @@ mod tests {
     fn only_so_many_threads_are_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let paths: Vec<_> = (0..MOST_HUNG + 4).map(|i| folder.path().join(i.to_string())).collect();
-        paths.iter().for_each(|path| fifo(path));
+        for path in &paths {
+            fifo(path);
+        }
         let reader = PatientReader::new(Duration::from_millis(1));
         assert!(paths.iter().all(|path| reader.read(path).is_none()));
         assert_eq!((lock(&reader.hung).len(), lock(&reader.worker).is_none()), (MOST_HUNG, true));

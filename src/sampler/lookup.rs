@@ -127,7 +127,7 @@ mod tests {
                     assert_eq!(error.kind(), ErrorKind::TimedOut);
                 }
             }
-            let patient = Lookup { patience: Duration::from_secs(60), ..lookup.clone() };
+            let patient = Lookup { patience: Duration::from_mins(1), ..lookup.clone() };
             assert_eq!(patient.clone().find("good.test".to_owned()).await.unwrap().len(), 1);
             assert!(ASKED.load(Ordering::SeqCst) <= 64, "and not 640");
             let tls = crate::net::tls::config(&crate::net::tls::Authorities::default(), false).unwrap();

@@ -283,8 +283,8 @@ mod tests {
         said
     }
 
-    async fn answer<T>(result: Result<T, Trouble>) -> Outcome<T> {
-        (result, Spent::default())
+    fn answer<T>(result: Result<T, Trouble>) -> impl Future<Output = Outcome<T>> {
+        std::future::ready((result, Spent::default()))
     }
 
     async fn hang<T>() -> Outcome<T> {

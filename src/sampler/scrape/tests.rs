@@ -30,7 +30,7 @@ fn head(url: &str, access: &Access, named: bool, answer: String) -> (Vec<String>
         lines
     });
     let endpoint = access.equip(Endpoint::parse(&url.replace("PORT", &at.port().to_string())).unwrap(), named);
-    let patience = Duration::from_secs(60);
+    let patience = Duration::from_mins(1);
     let client = builder(patience, &Authorities::default(), false).unwrap();
     let client = client.resolve(endpoint.host(), at).build().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

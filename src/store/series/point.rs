@@ -46,7 +46,7 @@ mod tests {
         for (value, kept) in
             [(f64::MAX, 1e24), (1e308, 1e24), (-1e308, -1e24), (5e-324, 0.0), (-0.0, 0.0), (80.0, 80.0)]
         {
-            assert_eq!(encode(Reading::Value(value)), kept, "{value}");
+            assert!((encode(Reading::Value(value)) - kept).abs() <= 0.0, "{value}");
         }
         assert!((encode(Reading::Value(f64::MAX)) * u32::MAX as f32 * 600.0).is_finite());
     }
