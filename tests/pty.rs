@@ -183,7 +183,7 @@ fn a_terminal_that_takes_nothing_does_not_keep_it() {
     session.wait_for_raw_modes();
     session.signal(Signal::TERM);
     assert_eq!(session.ended().exit_code(), 130);
-    session.is_restored_late();
+    session.expect_restored_late();
 }
 
 #[test]

@@ -74,5 +74,5 @@ fn a_crash_waits_for_no_terminal() {
     session.wait_for_raw_modes();
     session.signal(Signal::SEGV);
     assert_eq!(session.ended().signal(), Some("Segmentation fault"));
-    session.is_restored_late();
+    session.expect_restored_late();
 }

@@ -168,6 +168,6 @@ fn q_ends_it_although_the_terminal_takes_nothing() {
         let mut session = Session::start(warptop(&["demo"]), 1000, 300);
         session.wait_for_raw_modes();
         assert_eq!(session.press_until_it_ends(key).exit_code(), 0);
-        session.is_restored_late();
+        session.expect_restored_late();
     }
 }

@@ -170,7 +170,7 @@ impl Session {
     }
 
     /// Checks that a terminal that took nothing is as it was once it takes what the program left for it.
-    pub(crate) fn is_restored_late(self) {
+    pub(crate) fn expect_restored_late(self) {
         let session = self.read();
         session.wait("the last bytes", |screen| session.count("\x1b[?1049l") > 0 && !screen.alternate_screen());
         assert!(!session.screen.lock().unwrap().screen().hide_cursor());
