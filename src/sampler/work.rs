@@ -202,10 +202,12 @@ mod tests {
     #[test]
     fn large_work_holds_up_no_small_work_and_costly_work_no_other() {
         let desk = Arc::new(Desk::new(Arc::new(SystemClock::start())));
+        let runtime = runtime();
+        // Gone before the runtime, which waits for its threads.
         let (release, wait) = mpsc::channel::<()>();
         let here = std::thread::current().id();
         let thread = || std::thread::current().id();
-        runtime().block_on(async {
+        runtime.block_on(async {
             let costly = Spent { us: 0, before: COSTLY_US + 1 };
             let blocked = Arc::clone(&desk);
             // Does not end before the last line.
