@@ -181,7 +181,7 @@ impl EventLog {
         if let Some(state) = batch.state.as_ref().filter(|state| **state != SourceState::Starting) {
             let before = lock(&self.shared.states).insert(batch.source, state.clone());
             if before.as_ref() != Some(state) {
-                let words = if *state == SourceState::Ok { "reads as it should" } else { state.why() };
+                let words = if *state == SourceState::Ok { "ok" } else { state.why() };
                 self.send(LogLine::new(batch.at, LogLevel::of(state), &batch.source.to_string(), words));
             }
         }

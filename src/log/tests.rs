@@ -94,7 +94,7 @@ fn a_state_is_noted_when_it_changes_and_so_are_runs() {
     log.batch(&batch);
     let said = words(&log);
     let expected = [
-        "info engine 3: reads as it should",
+        "info engine 3: ok",
         "error engine 3: refused: start it",
         "warning engine 3: hangs",
         "info probe: hbm began on gpu0 (run r-1)",

@@ -114,7 +114,7 @@ mod tests {
     fn page() -> LogPage {
         let lines = [
             line(0, LogLevel::Info, "warptop", "0.1.0 started as process 4711: warptop --engine gpu7:8000", 0),
-            line(1, LogLevel::Info, "NVML", "reads as it should", 0),
+            line(1, LogLevel::Info, "NVML", "ok", 0),
             line(3, LogLevel::Error, "engine 0", "connection refused at :8000: is it running?", 0),
             line(63, LogLevel::Error, "engine 0", "connection refused at :8000: is it running?", 59),
             line(64, LogLevel::Warning, "engine 1", "present, needs a key (HTTP 401)", 0),

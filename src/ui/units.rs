@@ -91,6 +91,10 @@ unit!(
     }
 );
 unit!(
+    /// "0.1": gigabytes a second, where a heading says the unit.
+    GigaBytes, |v, f| pad(f, format_args!("{}", Decimals(v / 1e9, 1)))
+);
+unit!(
     /// "4.08k": a plain number with a decimal prefix.
     Number, |v, f| {
         let (v, prefix) = scale(v, 1000.0);
@@ -173,5 +177,7 @@ mod tests {
         assert_eq!(TimeOfDay(Time(1_795_961_220_900)).to_string(), "14:07:00");
         assert_eq!(format!("{:>7}|", Percent(v(80.6))), "   81 %|");
         assert_eq!(format!("{:>6}|", Watts(Reading::Missing(Why::NotPermitted))), "denied|");
+        let ways = [Reading::Value(104_857_600.0), Reading::Missing(Why::Unsupported)].map(GigaBytes);
+        assert_eq!(format!("{}/{}", ways[0], ways[1]), "0.1/n/a");
     }
 }

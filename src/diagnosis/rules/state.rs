@@ -5,7 +5,7 @@ use super::super::words::{Num, Secs, waits};
 use super::super::{Cause, Finding, Fix, Sentence, Severity};
 use super::Rule;
 use crate::engine::Setting;
-use crate::model::Subject;
+use crate::model::{SourceId, SourceState, Subject};
 
 pub(super) const RULE: Rule =
     Rule { causes: &[Cause::DemandLimited, Cause::Healthy, Cause::Idle, Cause::Unknown], judge };
@@ -40,10 +40,24 @@ fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
         }
     }
     if scene.engines.is_empty() && scene.gpus.is_empty() && scene.host.cpu_busy.is_some() && findings.is_empty() {
-        let words =
-            Sentence::new("no GPU and no engine is found: name an engine with --engine URL", "no engine, no GPU found");
-        findings.push(Finding::new(Subject::Host, Cause::Unknown, Severity::Ok, 0.0, words));
+        findings.push(nothing_found(scene));
     }
+}
+
+/// Neither a GPU nor an engine: there is none, or the driver does not say.
+fn nothing_found(scene: &Scene<'_>) -> Finding {
+    let driver = scene.data.source(SourceId::Nvml).map(|source| source.state_at(scene.at));
+    let (severity, words) = match driver {
+        Some(SourceState::Failed(why) | SourceState::Stalled(why) | SourceState::Degraded(why)) => (
+            Severity::Watch,
+            Sentence::new(format!("GPUs cannot be read: {why}; no engine is found"), "the GPU driver does not answer"),
+        ),
+        _ => (
+            Severity::Ok,
+            Sentence::new("no GPU and no engine is found: name an engine with --engine URL", "no engine, no GPU found"),
+        ),
+    };
+    Finding::new(Subject::Host, Cause::Unknown, severity, 0.0, words)
 }
 
 /// Requests wait, and neither the KV cache nor the limit on running requests is known to hold them back.

@@ -1,8 +1,9 @@
 //! Engines that cannot be read: what is said of them, and that nothing else is.
 
-use crate::diagnosis::tests::machine::Machine;
-use crate::diagnosis::{Cause, Severity};
-use crate::model::{Metric, ProcessState, SourceState, Subject};
+use crate::diagnosis::tests::machine::{Machine, START};
+use crate::diagnosis::{Cause, Diagnosis, Severity, Slo, diagnose};
+use crate::model::{Batch, Metric, ProcessState, SourceId, SourceState, Subject, Time};
+use crate::store::{Retention, Store};
 
 /// What is first of a server whose queue was full when its state became this, ten seconds ago.
 fn after(state: SourceState) -> Machine {
@@ -67,4 +68,33 @@ fn a_server_that_comes_back_is_judged_again_within_ten_seconds() {
     machine.state = SourceState::Ok;
     assert_eq!(machine.run(10).first(), Some((Cause::AdmissionLimit, Severity::Act)));
     assert!(machine.finds(Cause::Down).is_none());
+}
+
+/// A machine of which nothing but the host is read, whose driver is in this state.
+fn without_gpus(state: SourceState) -> Diagnosis {
+    let store = Store::new(Retention::HOUR);
+    for second in 0..30 {
+        let mut host = Batch::new(SourceId::Host, Time(START + second * 1000), 3500);
+        host.push(Subject::Host, Metric::CpuBusy, 10.0);
+        store.push(&host);
+        let mut driver = Batch::new(SourceId::Nvml, Time(START + second * 1000), 3500);
+        driver.state = Some(state.clone());
+        store.push(&driver);
+    }
+    diagnose(&store.read(), Time(START + 29_000), &Slo::default())
+}
+
+/// Fault: driver: it answers nothing, and no engine is found either
+/// Seen: the verdict says `GPUs cannot be read: the driver answers no question`, and `check` says it too
+/// Works: the host's figures, and the search for engines
+/// Recovers: with the driver's first answer
+#[test]
+fn a_driver_that_does_not_answer_is_not_called_no_gpu() {
+    let found = without_gpus(SourceState::Failed("the driver answers no question".into()));
+    let first = &found.findings[0];
+    assert_eq!((first.cause, first.severity), (Cause::Unknown, Severity::Watch));
+    assert!(first.headline.full.starts_with("GPUs cannot be read: the driver answers no question"), "{first:?}");
+    let none = without_gpus(SourceState::Absent("no NVIDIA driver on this machine".into()));
+    assert_eq!(none.findings[0].severity, Severity::Ok);
+    assert!(none.findings[0].headline.full.starts_with("no GPU and no engine is found"), "{none:?}");
 }

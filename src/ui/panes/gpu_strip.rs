@@ -19,7 +19,7 @@ use crate::store::Data;
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::{columns, put, put_right};
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{BytesPerSecond, Percent, Seconds, Span, Watts, Whole};
+use crate::ui::units::{BytesPerSecond, GigaBytes, Percent, Seconds, Span, Watts, Whole};
 use crate::ui::widgets::meter;
 
 use super::notice;
@@ -459,11 +459,14 @@ impl Field<'_> {
         put_right(self.buf, self.area, (end, 0), style, text);
     }
 
-    /// Traffic in and out, GB/s: "0.1/12.3".
+    /// Traffic in and out, GB/s: "0.1/12.3", and "0.1/n/a" where one way is not known.
     fn link(&mut self, ways: [Reading; 2]) {
-        match ways.map(|way| way.value().map(|bytes| bytes / 1e9)) {
-            [Some(to), Some(from)] => self.value(ways[0], Role::Text, format_args!("{to:.1}/{from:.1}")),
-            _ => self.value(ways[0], Role::Text, format_args!("{}", Whole(ways[0]))),
+        match ways.iter().find(|way| way.value().is_some()) {
+            Some(&known) => {
+                let [to, from] = ways.map(GigaBytes);
+                self.value(known, Role::Text, format_args!("{to}/{from}"));
+            }
+            None => self.value(ways[0], Role::Text, format_args!("{}", GigaBytes(ways[0]))),
         }
     }
 
