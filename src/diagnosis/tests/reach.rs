@@ -71,7 +71,7 @@ fn a_server_that_comes_back_is_judged_again_within_ten_seconds() {
 }
 
 /// A machine of which nothing but the host is read, whose driver is in this state.
-fn without_gpus(state: SourceState) -> Diagnosis {
+fn without_gpus(state: &SourceState) -> Diagnosis {
     let store = Store::new(Retention::HOUR);
     for second in 0..30 {
         let mut host = Batch::new(SourceId::Host, Time(START + second * 1000), 3500);
@@ -85,16 +85,16 @@ fn without_gpus(state: SourceState) -> Diagnosis {
 }
 
 /// Fault: driver: it answers nothing, and no engine is found either
-/// Seen: the verdict says `GPUs cannot be read: the driver answers no question`, and `check` says it too
+/// Seen: the verdict says `GPUs cannot be read: the driver answers no question`, on screen and in a check
 /// Works: the host's figures, and the search for engines
 /// Recovers: with the driver's first answer
 #[test]
 fn a_driver_that_does_not_answer_is_not_called_no_gpu() {
-    let found = without_gpus(SourceState::Failed("the driver answers no question".into()));
+    let found = without_gpus(&SourceState::Failed("the driver answers no question".into()));
     let first = &found.findings[0];
     assert_eq!((first.cause, first.severity), (Cause::Unknown, Severity::Watch));
     assert!(first.headline.full.starts_with("GPUs cannot be read: the driver answers no question"), "{first:?}");
-    let none = without_gpus(SourceState::Absent("no NVIDIA driver on this machine".into()));
+    let none = without_gpus(&SourceState::Absent("no NVIDIA driver on this machine".into()));
     assert_eq!(none.findings[0].severity, Severity::Ok);
     assert!(none.findings[0].headline.full.starts_with("no GPU and no engine is found"), "{none:?}");
 }
