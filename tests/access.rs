@@ -508,6 +508,7 @@ fn no_secret_leaves_the_program() {
     let urls = [url.clone(), format!("{url}/401"), format!("{url}/file"), format!("ann:{SECRET}@{url}/url")];
     let run = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
+        command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
         command.args(args).arg("--no-discover").arg("--engine-auth").arg(&keys).env("WARPTOP_ENGINE_TOKEN", SECRET);
         for url in &urls[..3] {
             command.args(["--engine", url]);
@@ -555,6 +556,7 @@ fn what_cannot_be_used_is_refused_before_the_start_and_not_repeated() {
     ];
     for (args, token, words) in cases {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
+        command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
         let out = command.args(["snapshot", "--json"]).args(args).env("WARPTOP_ENGINE_TOKEN", token).output().unwrap();
         let text = String::from_utf8_lossy(&out.stderr);
         assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0), "{text}");

@@ -409,6 +409,7 @@ fn bad_answers_take_little_memory_and_leave_a_recording_of_the_good_ones() {
     servers.push(Server::raw(text(many_series().as_bytes())));
     servers.push(Server::start(|path, stream| drop(stream.write_all(&vllm(path, BODY, "1")))));
     let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
+    command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command.args(["record", "--no-discover", "--engine-interval", "100ms", "--engine-timeout", "60s", "-o", "-"]);
     command.args(servers.iter().map(|server| format!("--engine={}", server.url())));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();

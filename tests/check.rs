@@ -9,6 +9,7 @@ use serde_json::Value;
 /// Exit code, standard output and standard error.
 fn check(args: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
+    command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
     let output = command.arg("check").args(args).stdin(Stdio::null()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))

@@ -546,7 +546,11 @@ fn a_probe_takes_no_more_memory_than_it_was_given() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
         command.args(["__probe-child", "hbm", &serde_json::to_string(&request).unwrap()]);
         // Its input stays open: the end of it means stop.
-        command.env("LD_LIBRARY_PATH", machine.0.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .env("XDG_STATE_HOME", machine.0.path())
+            .env("LD_LIBRARY_PATH", machine.0.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
         let said = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();

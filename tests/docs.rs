@@ -444,6 +444,7 @@ fn the_example_in_the_readme_is_what_the_program_says() {
     let example = text.split_once("```console\n$ warptop ").unwrap().1.split_once("```").unwrap().0;
     let (command, expected) = example.split_once('\n').unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_warptop"));
+    program.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
     let output = program.args(command.split(' ')).current_dir(root()).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     // Line by line, in this order; "…" stands for lines left out.

@@ -423,7 +423,11 @@ fn the_queue_is_seen(session: &Session, index: u8, server: &Server) {
             (Metric::KvUsage, 100.0),
         ],
     );
-    let output = Command::new(env!("CARGO_BIN_EXE_warptop")).args(["snapshot", "--json"]).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_warptop"))
+        .args(["snapshot", "--json"])
+        .env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"))
+        .output()
+        .unwrap();
     let snapshot: Value = serde_json::from_slice(&output.stdout).unwrap();
     let mut engines = snapshot["engines"].as_array().unwrap().iter();
     let here = engines.find(|engine| engine["url"] == server.url()).unwrap();

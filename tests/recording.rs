@@ -386,6 +386,7 @@ fn warptop(args: &[&str], meanwhile: impl FnOnce(&std::process::Child)) -> (i32,
     use std::process::{Command, Stdio};
     let mut command = Command::new(env!("CARGO_BIN_EXE_warptop"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
     let mut child = command.spawn().unwrap();
     meanwhile(&child);
     for _ in 0..3000 {

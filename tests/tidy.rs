@@ -416,6 +416,26 @@ fn every_file_keeps_the_rules() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// Where the tests start the program and leave it the log of whoever runs them.
+fn unsheltered(text: &str) -> usize {
+    // The window of the probes is only told where the program is.
+    let starts = text.matches("CARGO_BIN_EXE_warptop").count() - text.matches("program: PathBuf::from").count();
+    let sheltered = text.matches("XDG_STATE_HOME").count();
+    // This one sets it for all that run in its terminal.
+    if text.contains("Session::start(") { 0 } else { starts.saturating_sub(sheltered) }
+}
+
+#[test]
+fn no_test_writes_into_the_state_of_whoever_runs_it() {
+    for path in files(&root().join("tests"), &["rs"]).iter().filter(|path| !path.ends_with("tidy.rs")) {
+        let text = fs::read_to_string(path).unwrap();
+        let helper = path.ends_with("pty/session.rs") && text.contains(".env(\"XDG_STATE_HOME\"");
+        let given = helper || !path.ends_with("pty/session.rs") && unsheltered(&text) == 0;
+        assert!(given, "{}: set XDG_STATE_HOME for each start of the program", relative(path));
+    }
+    assert_eq!(unsheltered("Command::new(env!(\"CARGO_BIN_EXE_warptop\"))"), 1);
+}
+
 #[test]
 fn ranks_only_fall() {
     for (i, (name, may)) in ALLOWED.iter().enumerate() {

@@ -47,6 +47,8 @@ impl Session {
         for name in ["NO_COLOR", "CLICOLOR_FORCE", "LC_ALL", "LC_CTYPE"] {
             command.env_remove(name);
         }
+        // Its log is not that of whoever runs the tests.
+        command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
         command.env("LANG", "C.UTF-8");
         command.env("RUST_BACKTRACE", "0");
         if command.get_env("TERM").is_none_or(|term| term != "dumb") {
