@@ -102,7 +102,12 @@ impl<'a, L: Lane> Ask<'a, L> {
         }
         match serde_json::from_slice::<Value>(&answer.body).ok().and_then(|mut all| all.get_mut("data")?.take().into())
         {
-            Some(Value::Array(models)) => Ok(Ok(models)),
+            Some(Value::Array(mut models)) => {
+                // Their names are shown and kept.
+                let id = |model: &Value| model.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
+                models.retain(|model| !self.lane.is_echoed(&id(model)));
+                Ok(Ok(models))
+            }
             _ => Err(
                 "what the endpoint gives for /v1/models is no list of models: check that the address is that of an \
                       OpenAI-compatible server, without /v1"

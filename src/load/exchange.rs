@@ -165,4 +165,9 @@ pub trait Lane: 'static {
         let _ = body;
         String::new()
     }
+    /// Whether a text that came back may hold a part of what was sent to open the endpoint.
+    fn is_echoed(&self, text: &str) -> bool {
+        let _ = text;
+        false
+    }
 }

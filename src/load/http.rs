@@ -156,6 +156,10 @@ impl Lane for Connection {
         answer::words(body, &self.target.endpoint)
     }
 
+    fn is_echoed(&self, text: &str) -> bool {
+        self.target.endpoint.is_echoed(text)
+    }
+
     async fn whole(&mut self, call: Call) -> Result<Answer, Fault> {
         let (limit, mut exchange) = (call.limit, Exchange::default());
         let done = timeout(limit, async {

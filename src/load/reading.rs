@@ -5,6 +5,7 @@
 
 use crate::model::text;
 use crate::net::answer;
+use crate::net::echo::MASK;
 use crate::net::endpoint::Endpoint;
 
 use super::chunk::{Chunk, Counter};
@@ -135,7 +136,8 @@ impl Story<'_> {
             exchange.usage = chunk.usage;
         }
         if let Some(finish) = chunk.finish {
-            exchange.finish = Some(text::clean_to(&finish, 40));
+            let echoed = self.endpoint.is_echoed(&finish);
+            exchange.finish = Some(if echoed { MASK.to_owned() } else { text::clean_to(&finish, 40) });
         }
     }
 }

@@ -261,21 +261,6 @@ impl Key {
     pub const fn from(&self) -> From {
         self.from
     }
-
-    /// Whether a text that came back may hold a part of what was sent.
-    pub fn is_echoed(&self, text: &str) -> bool {
-        const PART: usize = 6;
-        // The password itself is not kept here, so nothing can be ruled out.
-        self.from.url
-            || self.headers.values().flat_map(|value| value.as_bytes().split(u8::is_ascii_whitespace)).any(|word| {
-                let secret = !word.eq_ignore_ascii_case(b"bearer") && !word.is_empty();
-                secret && word.windows(word.len().min(PART)).any(|part| holds(text.as_bytes(), part))
-            })
-    }
-}
-
-fn holds(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
 }
 
 #[cfg(test)]
@@ -391,12 +376,12 @@ mod tests {
         let endpoint = access.equip(Endpoint::parse("http://gpu7").unwrap(), true);
         let shown = format!("{access:?} {endpoint:?} {:?}", endpoint.key());
         assert!(!shown.contains("hunter2") && shown.contains("Sensitive"), "{shown}");
-        let echoed = |text| endpoint.key().is_echoed(text);
-        for text in ["no such key: hunter2-and-more", "key hunter2*** is wrong", "…d-more"] {
+        let echoed = |text| endpoint.is_echoed(text);
+        for text in ["no such key: hunter2-and-more", "key hunter2*** is wrong", "…and-more"] {
             assert!(echoed(text), "{text}");
         }
         assert!(!echoed("Bearer of bad news") && !echoed("hunt…more") && !echoed(""));
-        let url = Access::default().equip(Endpoint::parse("ann:pw@gpu7").unwrap(), true);
-        assert!(url.key().is_echoed("anything"));
+        let url = Access::default().equip(Endpoint::parse("ann:pass-word@gpu7").unwrap(), true);
+        assert!(url.is_echoed("ann is unknown") && url.is_echoed("PASSWORD") && !url.is_echoed("anything"));
     }
 }

@@ -13,7 +13,8 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
 use super::access::Key;
-use crate::model::Address;
+use super::echo::{Echo, MASK};
+use crate::model::{Address, Batch};
 
 /// A base URL.
 #[derive(Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Endpoint {
     shown: String,
     /// What is sent along.
     key: Arc<Key>,
+    /// What must not come back of all that is sent.
+    echo: Arc<Echo>,
 }
 
 /// The text is no address that can be asked.
@@ -65,13 +68,20 @@ impl Endpoint {
         let _ = shown.set_username("");
         let _ = shown.set_password(None);
         let shown = shown.as_str().trim_end_matches('/').to_owned();
-        Ok(Self { base, shown, key: Arc::default() })
+        Ok(Self { base, shown, key: Arc::default(), echo: Arc::default() }.with(Key::default()))
     }
 
     /// The same with what may be sent to it.
     #[must_use]
     pub fn with(self, key: Key) -> Self {
-        Self { key: Arc::new(key), ..self }
+        let mut with = Self { key: Arc::new(key), ..self };
+        let mut sent = with.key.headers().clone();
+        // Also where a header of the key goes in its place.
+        if let Some(basic) = with.basic() {
+            sent.append(AUTHORIZATION, basic);
+        }
+        with.echo = Arc::new(Echo::of(&sent));
+        with
     }
 
     /// What is sent along.
@@ -111,7 +121,17 @@ impl Endpoint {
 
     /// Whether a text that came back may hold a part of what was sent to open it.
     pub fn is_echoed(&self, text: &str) -> bool {
-        self.has_credentials() || self.key.is_echoed(text)
+        self.echo.is_in(text)
+    }
+
+    /// Masks each text of a batch that may hold a part of what was sent to open it. All facts are to be of its answers.
+    pub fn mask(&self, batch: &mut Batch) {
+        if self.echo.is_empty() {
+            return;
+        }
+        for fact in batch.facts.iter_mut().filter(|fact| self.is_echoed(&fact.text)) {
+            fact.text = MASK.into();
+        }
     }
 
     /// The host asked, without the brackets of an IPv6 address.
@@ -262,7 +282,7 @@ mod tests {
         assert_eq!(sent("http://ann:p%40ss%20word@gpu7"), Some(("Basic YW5uOnBAc3Mgd29yZA==".to_owned(), true)));
         assert_eq!(sent("http://ann@gpu7"), Some(("Basic YW5uOg==".to_owned(), true)));
         let endpoint = Endpoint::parse("http://ann:x@gpu7").unwrap();
-        assert!(endpoint.is_echoed("anything") && !Endpoint::parse("http://gpu7").unwrap().is_echoed("anything"));
+        assert!(endpoint.is_echoed("no user ann") && !Endpoint::parse("http://gpu7").unwrap().is_echoed("no user ann"));
     }
 
     #[test]

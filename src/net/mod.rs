@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod answer;
+pub mod echo;
 pub mod endpoint;
 mod file;
 pub mod sealed;

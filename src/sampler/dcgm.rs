@@ -127,6 +127,7 @@ impl Exporter<'_> {
                 let (desk, mut spent) = (Arc::clone(&self.desk), self.spent);
                 let state = desk.here(&mut spent, || self.take(&mut batch, driver));
                 self.spent = spent;
+                endpoint.mask(&mut batch);
                 state
             }
             Err(trouble) => self.fail(&trouble),

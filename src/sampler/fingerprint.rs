@@ -52,7 +52,7 @@ async fn detect(
     };
     let (known, taken) = asker.desk.run(bytes, spent, work).await.ok_or(Trouble::Broken)?;
     *body = taken;
-    known
+    known.map_err(|unknown| unknown.masked(asker.endpoint))
 }
 
 /// An engine may be recognised by a path that is not the one to read, and must not be: it is asked for that

@@ -80,11 +80,11 @@ impl Asker<'_> {
             Ok(response) => self.open(&response, body, spent).await,
             Err(trouble) => Err(trouble),
         };
-        if done.is_err() {
+        done.map_err(|trouble| {
             // It may have grown far beyond what a good answer needs.
             *body = Vec::new();
-        }
-        done
+            trouble.masked(self.endpoint)
+        })
     }
 
     /// Reads the answer as it comes.
@@ -185,8 +185,7 @@ fn refusal(response: &Response, endpoint: &Endpoint, body: &[u8]) -> Trouble {
             if status == StatusCode::SERVICE_UNAVAILABLE && words.to_ascii_lowercase().starts_with("loading model") {
                 return Trouble::Loading;
             }
-            let echoed = endpoint.key().is_echoed(&words);
-            Trouble::Status { status: code, excerpt: if echoed { String::new() } else { words } }
+            Trouble::Status { status: code, excerpt: words }
         }
     }
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use crate::model::SourceState;
 use crate::net::access::From as KeyFrom;
+use crate::net::echo::MASK;
+use crate::net::endpoint::Endpoint;
 use crate::net::tls::TlsTrouble;
 
 /// Why a read gave no metrics. The text is for the screen.
@@ -145,6 +147,27 @@ impl Trouble {
             Self::Timeout(_) | Self::Silent(_) => SourceState::Stalled(words),
             _ => SourceState::Failed(words),
         }
+    }
+
+    /// The same without what came from the endpoint where that may hold a part of its key.
+    pub(super) fn masked(mut self, endpoint: &Endpoint) -> Self {
+        let (text, instead) = match &mut self {
+            Self::Status { excerpt, .. } => (excerpt, ""),
+            Self::Unknown(names) => {
+                (names, "the names in its answer are left out, for they may hold a part of the key")
+            }
+            Self::Redirect { to: text, .. }
+            | Self::Encoding(text)
+            | Self::Connect(text)
+            | Self::Tls(TlsTrouble::WrongName(text) | TlsTrouble::Certificate(text) | TlsTrouble::Refused(text)) => {
+                (text, MASK)
+            }
+            _ => return self,
+        };
+        if endpoint.is_echoed(text) {
+            instead.clone_into(text);
+        }
+        self
     }
 
     /// Whether the engine may be there in a moment.

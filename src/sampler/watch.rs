@@ -273,7 +273,9 @@ impl Watch {
         if thorough {
             self.thorough_due = self.pages.batch.at + side::EVERY_MS;
         }
-        self.work(move |pages| pages.translate(found, index, thorough)).await
+        self.work(move |pages| pages.translate(found, index, thorough)).await?;
+        self.endpoint.mask(&mut self.pages.batch);
+        Ok(())
     }
 
     fn succeed(&mut self, found: Recognised) {
@@ -389,7 +391,11 @@ impl Watch {
                     said
                 };
                 let said = net.desk.run(bytes, &mut cost, work).await;
-                (said.ok_or(Trouble::Broken), cost)
+                let masked = said.map(|mut said| {
+                    endpoint.mask(&mut said);
+                    said
+                });
+                (masked.ok_or(Trouble::Broken), cost)
             };
             self.extras[place].ask(&self.net.context.clock, request);
         }

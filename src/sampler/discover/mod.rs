@@ -376,8 +376,10 @@ impl Search {
         let mut pages = Pages::new(Batch::new(SourceId::Discovery, self.net.context.clock.now(), 0));
         pages.body = std::mem::take(&mut self.body);
         let bytes = pages.bytes();
+        let endpoint = endpoint.clone();
         let work = move || {
             pages.translate(found, 0, false);
+            endpoint.mask(&mut pages.batch);
             Identity::of(found.adapter, &pages.batch)
         };
         self.net.desk.run(bytes, &mut spent, work).await.ok_or(scrape::Trouble::Broken)
