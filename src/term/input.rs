@@ -6,7 +6,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::task::Poll;
 use std::thread;
@@ -131,15 +131,23 @@ impl Keys<'_> {
     }
 }
 
+/// Whether a thread sees to it that the program ends in time: a paste may ask for the end at every byte.
+static SEEN_TO: AtomicBool = AtomicBool::new(false);
+
 /// Draws nothing any more, and ends the program with `code` unless the main loop does so first.
 fn end_in_time(code: i32) {
     let_go();
+    if SEEN_TO.swap(true, Ordering::SeqCst) {
+        return;
+    }
     let watch = move || {
         thread::sleep(PATIENCE);
-        super::abandon(code);
+        super::leave(code);
     };
     // Without another thread there is only the main loop to rely on.
-    drop(thread::Builder::new().name("last-resort".to_owned()).spawn(watch));
+    if thread::Builder::new().name("last-resort".to_owned()).spawn(watch).is_err() {
+        SEEN_TO.store(false, Ordering::SeqCst);
+    }
 }
 
 /// Keeps SIGXFSZ from ending the program: a file that may not grow is then an error of the write, with words, and the

@@ -171,3 +171,26 @@ fn q_ends_it_although_the_terminal_takes_nothing() {
         session.expect_restored_late();
     }
 }
+
+/// Fault: terminal: thousands of `q` at once, where the terminal does not mark pastes
+/// Seen: the shell
+/// Works: nothing else of the machine: one thread sees to the end, whatever was asked how often
+/// Recovers: it ends
+#[test]
+fn a_paste_of_ends_starts_one_thread() {
+    // Nobody reads: the main loop needs a moment to come back from its write.
+    let mut session = Session::start(warptop(&["demo"]), 1000, 300);
+    session.wait_for_raw_modes();
+    let tasks = format!("/proc/{}/task", session.child.process_id().unwrap());
+    session.press(&"q".repeat(4000));
+    let mut most = 0;
+    while session.child.try_wait().unwrap().is_none() {
+        let names = std::fs::read_dir(&tasks)
+            .into_iter()
+            .flatten()
+            .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        most = most.max(names.filter(|name| name.trim_end() == "last-resort").count());
+    }
+    assert!(most <= 1, "{most} threads");
+    session.expect_restored_late();
+}
