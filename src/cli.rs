@@ -20,7 +20,6 @@ mod times;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel, sync_channel};
 use std::time::Duration;
@@ -40,7 +39,7 @@ use crate::recording::{Ended, Output, RecordError};
 use crate::runtime::{self, Fault, Inputs, Program, RecordPlan, Session, SnapshotError};
 use crate::sampler::engines::{Timing, wrong_url};
 use crate::sampler::replay::Input as Recorded;
-use crate::sampler::{GpuIds, Options};
+use crate::sampler::{GpuIds, LOAD_DRIVER, Options, load_driver};
 use crate::store::Retention;
 use crate::term::{self, caps, input};
 use check::CheckArgs;
@@ -85,7 +84,7 @@ impl Cli {
             ) => Some(objectives),
             Some(Command::Snapshot(args)) => Some(&args.objectives),
             Some(Command::Check(args)) => Some(&args.objectives),
-            Some(Command::Probe(_) | Command::ProbeChild { .. }) | None => None,
+            Some(Command::Probe(_) | Command::ProbeChild { .. } | Command::LoadDriver { .. }) | None => None,
         };
         let given = of_command.and_then(|objectives| objectives.slo.clone());
         given.or_else(|| self.objectives.slo.clone()).unwrap_or_default()
@@ -138,6 +137,14 @@ enum Command {
     /// Measure what this machine can do: one probe, in a process of its own
     #[command(subcommand)]
     Probe(ProbeCommand),
+    /// The process that loads the driver's library before warptop does: nothing to call by hand.
+    #[command(name = LOAD_DRIVER, hide = true)]
+    LoadDriver {
+        /// The process that asks for it.
+        parent: u32,
+        /// The library.
+        library: PathBuf,
+    },
     /// A probe's own process: nothing to call by hand.
     #[command(name = "__probe-child", hide = true)]
     ProbeChild {
@@ -250,6 +257,7 @@ impl Sources {
                 ..Timing::DEFAULT
             },
             nvml_library: None,
+            loader: Some(probe::itself()),
         })
     }
 
@@ -339,7 +347,13 @@ fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Reads the command line and does what it says.
-pub fn main() -> ExitCode {
+pub fn main() -> ! {
+    let code = run();
+    drop(io::stdout().flush());
+    term::leave(i32::from(code))
+}
+
+fn run() -> u8 {
     let no_room = files::no_room();
     if no_room.is_none() {
         // Without it all works as long as no file is at its limit.
@@ -352,7 +366,7 @@ pub fn main() -> ExitCode {
     };
     if let Some(words) = no_room {
         complain!("{words}");
-        return ExitCode::FAILURE;
+        return 1;
     }
     let (replays, sources) = match &cli.command {
         Some(Command::Demo { .. } | Command::Replay { .. }) => (true, cli.sources.clone()),
@@ -360,13 +374,16 @@ pub fn main() -> ExitCode {
         Some(Command::Check(args)) => (args.replay.is_some(), args.sources.clone().or(&cli.sources)),
         Some(Command::Record { sources, .. }) => (false, sources.clone().or(&cli.sources)),
         Some(Command::Probe(what)) => (false, what.sources().cloned().unwrap_or_default().or(&cli.sources)),
-        Some(Command::ProbeChild { .. }) | None => (false, cli.sources.clone()),
+        Some(Command::ProbeChild { .. } | Command::LoadDriver { .. }) | None => (false, cli.sources.clone()),
     };
     if let Some(option) = sources.given().filter(|_| replays) {
         let text = format!("{option} says how to read this machine, but a recording is played: leave it out");
         return leave_with(&Cli::command().error(ErrorKind::ArgumentConflict, text));
     }
     let slo = cli.objectives();
+    if !matches!(cli.command, Some(Command::ProbeChild { .. } | Command::LoadDriver { .. })) {
+        term::restore_on_exit();
+    }
     let done = match &cli.command {
         None => watch(&cli, None, slo),
         Some(Command::Demo { .. }) => watch(&cli, Some(&Recorded::Demo), slo),
@@ -377,21 +394,25 @@ pub fn main() -> ExitCode {
         Some(Command::Snapshot(args)) => snapshot(&sources, args, &slo),
         Some(Command::Check(args)) => check::run(&sources, args, &slo),
         Some(Command::Probe(what)) => probe::run(&sources, what, cli.no_log),
-        Some(Command::ProbeChild { request, .. }) => Ok(link::run_as_child(request)),
+        // CUDA's tools (profilers) write what they saw when a process ends as usual.
+        Some(Command::ProbeChild { request, .. }) => std::process::exit(i32::from(link::run_as_child(request))),
+        Some(Command::LoadDriver { parent, library }) => {
+            Ok(if link::die_with(*parent) { load_driver(library) } else { 1 })
+        }
     };
     match done {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => code,
         Err(failure) => {
             complain!("{failure}");
-            ExitCode::from(if matches!(failure, Failure::Usage(_)) { 2 } else { 1 })
+            if matches!(failure, Failure::Usage(_)) { 2 } else { 1 }
         }
     }
 }
 
-fn leave_with(error: &clap::Error) -> ExitCode {
+fn leave_with(error: &clap::Error) -> u8 {
     // A closed pipe is no reason to complain.
     drop(error.print());
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
 /// "-" is a pipe.
@@ -401,13 +422,6 @@ fn is_pipe(path: &std::path::Path) -> bool {
 
 fn recorded(file: &std::path::Path) -> Recorded {
     if is_pipe(file) { Recorded::Stdin } else { Recorded::File(file.to_owned()) }
-}
-
-const fn code(exit: Exit) -> u8 {
-    match exit {
-        Exit::Asked => 0,
-        Exit::Interrupted => 130,
-    }
 }
 
 /// Says what is waited for when a recording does not begin soon: a pipe waits for its writer. Not any more once what is
@@ -423,7 +437,7 @@ fn say_when_waiting(input: &Recorded) -> std::sync::mpsc::Sender<()> {
     opened
 }
 
-/// The screen, live or on a recording. Ends the process itself, waiting for no source.
+/// The screen, live or on a recording. Waits for no source at the end.
 fn watch(cli: &Cli, replay: Option<&Recorded>, slo: Slo) -> Result<u8, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     if replay == Some(&Recorded::Stdin) && io::stdin().is_terminal() {
@@ -478,8 +492,8 @@ fn watch(cli: &Cli, replay: Option<&Recorded>, slo: Slo) -> Result<u8, Failure> 
         logging::end(log, if ended.is_ok() { "ended" } else { "ended: the terminal cannot be drawn on" });
     }
     match ended {
-        // A source that hangs in the driver would keep a normal end waiting.
-        Ok(exit) => std::process::exit(i32::from(code(exit))),
+        Ok(Exit::Asked) => Ok(0),
+        Ok(Exit::Interrupted) => Ok(130),
         Err(error) => Err(Failure::Error(format!("cannot draw on the terminal: {error}"))),
     }
 }

@@ -1,7 +1,5 @@
 //! The binary: everything is in the library.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() {
     warptop::cli::main()
 }

@@ -42,6 +42,25 @@ fn a_hang_in_any_function_is_said() {
     }
 }
 
+/// Fault: driver: loading its library crashes or ends the process (start-up code, a damaged file)
+/// Seen: state `the NVIDIA library`, `signal 11` or `exit code 0`, `while it was loaded`, and to install it again
+/// Works: engines, host, processes: a process of its own tries it first
+/// Recovers: it is tried again every 10 s
+#[test]
+fn a_library_that_cannot_survive_its_start_is_not_loaded() {
+    let program = env!("CARGO_BIN_EXE_warptop");
+    for (start, how) in [("*(volatile int *)16=1", "signal 11"), ("exit(0)", "exit code 0")] {
+        let fake = Fake::new(&[&format!("START={start}")]);
+        let run = Run::loaded_by(program, &fake.library);
+        run.until(how, |data| matches!(state(data), SourceState::Failed(_)));
+        let state = run.state();
+        assert!(state.why().contains("the NVIDIA library") && state.why().contains(how), "{state:?}");
+        assert!(state.why().contains("while it was loaded"), "{state:?}");
+    }
+    let fine = Fake::new(&[]);
+    Run::loaded_by(program, &fine.library).until_read(1);
+}
+
 /// Fault: driver: every question gets the same error (unknown error, version mismatch, shut down, GPU lost, reset due)
 /// Seen: state `the driver answers no question about any GPU`, what the error means and what to do; values are failed
 /// Works: engines, host, processes

@@ -6,6 +6,8 @@
 
 #[path = "pty/crash.rs"]
 mod crash;
+#[path = "pty/driver.rs"]
+mod driver;
 #[path = "pty/edges.rs"]
 mod edges;
 #[path = "fake-nvml/mod.rs"]

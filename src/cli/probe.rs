@@ -199,8 +199,8 @@ impl FromArgMatches for ProbeCommand {
     }
 }
 
-/// The program that runs as a probe's process: this very file, also after it was replaced.
-fn itself() -> PathBuf {
+/// The program that runs as a process of ours: this very file, also after it was replaced.
+pub(super) fn itself() -> PathBuf {
     PathBuf::from("/proc/self/exe")
 }
 

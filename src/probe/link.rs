@@ -235,7 +235,7 @@ fn broke_off(words: &str) -> Failure {
 
 /// Has the system kill this process when its parent ends, however that ends. Returns whether the parent
 /// is still there: it may have gone before the system knew.
-fn die_with(parent: u32) -> bool {
+pub fn die_with(parent: u32) -> bool {
     let asked = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let is_there = rustix::process::getppid().is_some_and(|pid| pid.as_raw_nonzero().get().unsigned_abs() == parent);
     asked.is_ok() && is_there

@@ -31,6 +31,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use gpu_ids::GpuIds;
+pub use nvml::{LOAD_DRIVER, load_driver};
 
 use crate::log::EventLog;
 use crate::model::{Batch, Clock, SourceId, Time};
@@ -168,6 +169,8 @@ pub struct Options {
     pub log: Option<EventLog>,
     /// NVML library to load instead of the system's `libnvidia-ml.so.1`: for tests.
     pub nvml_library: Option<std::path::PathBuf>,
+    /// The program that loads it first ([`LOAD_DRIVER`]), in a process of its own; none: it is loaded at once.
+    pub loader: Option<std::path::PathBuf>,
 }
 
 /// A live source. A new one is one file and one line in [`SAMPLERS`].

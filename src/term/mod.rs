@@ -92,6 +92,7 @@ pub fn enter() -> Result<(Guard, Screen), NoTerminal> {
     let tty = TTY.get_or_init(|| tty);
     signals::outlive_the_background();
     signals::restore_on_crash();
+    signals::restore_on_end();
     let guard = Guard(());
     resume()?;
     let out = Out { tty, frame: Vec::with_capacity(FRAME_BYTES) };
@@ -157,10 +158,17 @@ pub fn suspend() -> io::Result<()> {
     resume()
 }
 
-/// Ends the program although its main loop does not answer: a terminal that takes no more bytes.
-pub fn abandon(code: i32) -> ! {
+/// Gives the terminal back and ends the program. Nothing is run of what libraries have for its end: a driver's may hang, or
+/// crash. What was printed has to be flushed before.
+pub fn leave(code: i32) -> ! {
     restore();
-    std::process::exit(code)
+    signals::leave(code)
+}
+
+/// Makes a call of `exit` by a library give the terminal back, say what happened and end the program with 1. warptop itself
+/// ends by [`leave`].
+pub fn restore_on_exit() {
+    signals::restore_on_exit();
 }
 
 /// Makes a panic of any thread give the terminal back, say its message and end the program with 101.
@@ -169,7 +177,7 @@ pub fn restore_on_panic() {
     panic::set_hook(Box::new(move |info| {
         restore();
         print(info);
-        std::process::exit(101);
+        signals::leave(101);
     }));
 }
 

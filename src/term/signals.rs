@@ -19,13 +19,27 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Signal, kill_current_process_group};
 
 /// Ways in which a process crashes, with what each means.
-const CRASHES: [(c_int, &str, &str); 6] = [
+const CRASHES: [(c_int, &str, &str); 7] = [
     (libc::SIGSEGV, "SIGSEGV", "bad memory access, or a full stack"),
     (libc::SIGBUS, "SIGBUS", "memory that is not there, e.g. of a file that shrank"),
     (libc::SIGABRT, "SIGABRT", "gave up, e.g. for want of memory"),
     (libc::SIGILL, "SIGILL", "bad instruction"),
     (libc::SIGFPE, "SIGFPE", "bad arithmetic"),
     (libc::SIGSYS, "SIGSYS", "forbidden system call"),
+    (libc::SIGTRAP, "SIGTRAP", "breakpoint"),
+];
+/// Crashes that happen again when their handler returns: the instruction is tried once more.
+const REPEATED: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
+/// What ends a process that does not handle it and means nothing to this one (signal(7)). The realtime signals do so too.
+const ENDS: [(c_int, &str); 8] = [
+    (libc::SIGUSR1, "SIGUSR1"),
+    (libc::SIGUSR2, "SIGUSR2"),
+    (libc::SIGALRM, "SIGALRM"),
+    (libc::SIGVTALRM, "SIGVTALRM"),
+    (libc::SIGPROF, "SIGPROF"),
+    (libc::SIGIO, "SIGIO"),
+    (libc::SIGPWR, "SIGPWR"),
+    (libc::SIGSTKFLT, "SIGSTKFLT"),
 ];
 /// How long the last words wait for standard error.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -44,8 +58,8 @@ fn action(signal: c_int) -> Option<libc::sigaction> {
 
 /// Makes `signal` do this.
 fn set(signal: c_int, action: &libc::sigaction) {
-    // SAFETY: the action is one that the system gave us, a constant of the system, or `crashed`, which only makes calls
-    // that a signal handler may make.
+    // SAFETY: the action is one that the system gave us, a constant of the system, or `crashed` or `ended`, which only make
+    // calls that a signal handler may make.
     let _ = unsafe { libc::sigaction(signal, action, null_mut()) };
 }
 
@@ -84,6 +98,12 @@ pub(super) fn stop() {
     set(libc::SIGTSTP, &before);
 }
 
+/// Ends the process at once: what libraries have for its end, which may hang or crash, is not run.
+pub(super) fn leave(code: c_int) -> ! {
+    // SAFETY: no memory is involved, and it does not return.
+    unsafe { libc::_exit(code) }
+}
+
 /// Has the terminal given back when the process crashes: a driver's library that reads where nothing is, an allocation
 /// that cannot be had, a full stack.
 pub(super) fn restore_on_crash() {
@@ -109,33 +129,74 @@ extern "C" fn crashed(signal: c_int, info: *mut libc::siginfo_t, _: *mut libc::c
         set(*signal, before);
     }
     super::restore();
-    say(signal);
+    let known = CRASHES.iter().find(|(known, ..)| *known == signal);
+    let (name, meaning) = known.map_or(("a signal", ""), |(_, name, meaning)| (name, meaning));
+    say(format_args!(
+        "warptop: crashed with {name} ({meaning}) in thread '{}'; the terminal is as it was.\n\
+         If that thread is 'warptop-nvml', the GPU driver's library crashed: does nvidia-smi work? Else please report it,\n\
+         with 'warptop --version' and what 2>FILE keeps of standard error.\n",
+        thread_name(&mut [0; 32])
+    ));
     // SAFETY: with SA_SIGINFO the system hands over a valid description.
-    let by_fault = !info.is_null() && unsafe { (*info).si_code } > 0;
+    let by_fault = REPEATED.contains(&signal) && !info.is_null() && unsafe { (*info).si_code } > 0;
     // A fault happens again when this returns, and then does what it did before. What was sent has to be sent again; to
     // what Rust does about it this would be the first of two.
     if !by_fault {
-        set(signal, &simple(libc::SIG_DFL));
-        // SAFETY: no memory is involved. It waits until this handler returns.
-        let _ = unsafe { libc::raise(signal) };
+        again(signal);
     }
 }
 
+/// Has `signal` do what it does by default, once the handler that calls this returns.
+fn again(signal: c_int) {
+    set(signal, &simple(libc::SIG_DFL));
+    // SAFETY: no memory is involved.
+    let _ = unsafe { libc::raise(signal) };
+}
+
+/// Has the terminal given back when a signal ends the process that is none of its own business. One that somebody handles
+/// or ignores already stays so.
+pub(super) fn restore_on_end() {
+    let mut end = simple(ended as Handler as libc::sighandler_t);
+    end.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    for signal in ENDS.map(|(signal, _)| signal).into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
+        if action(signal).is_some_and(|action| action.sa_sigaction == libc::SIG_DFL) {
+            set(signal, &end);
+        }
+    }
+}
+
+/// Runs wherever the signal came upon the process; the same rules hold as for `crashed`.
+extern "C" fn ended(signal: c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    set(signal, &simple(libc::SIG_DFL));
+    super::restore();
+    match ENDS.iter().find(|(known, _)| *known == signal) {
+        Some((_, name)) => say(format_args!("warptop: ended by {name}; the terminal is as it was.\n")),
+        None => say(format_args!("warptop: ended by signal {signal}; the terminal is as it was.\n")),
+    }
+    again(signal);
+}
+
+/// Has the terminal given back when a library calls `exit`, and no more of its code be run.
+pub(super) fn restore_on_exit() {
+    // SAFETY: what is registered is a function for the whole life of the process. Without room for it all is as before.
+    let _ = unsafe { libc::atexit(exited) };
+}
+
+extern "C" fn exited() {
+    super::restore();
+    say(format_args!(
+        "warptop: a library ended the program (exit) in thread '{}'; the terminal is as it was.\n\
+         If that thread is 'warptop-nvml', it was the GPU driver's: does nvidia-smi work? Else please report it,\n\
+         with 'warptop --version'.\n",
+        thread_name(&mut [0; 32])
+    ));
+    leave(1);
+}
+
 /// Says on standard error what happened and what to do.
-fn say(signal: c_int) {
+fn say(what: fmt::Arguments<'_>) {
     let mut words = Words { bytes: [0; 512], len: 0 };
-    let (name, meaning) = CRASHES
-        .iter()
-        .find(|(known, ..)| *known == signal)
-        .map_or(("a signal", ""), |(_, name, meaning)| (name, meaning));
-    let mut thread = [0; 32];
-    let thread = thread_name(&mut thread);
-    let _ = write!(
-        words,
-        "warptop: crashed with {name} ({meaning}) in thread '{thread}'; the terminal is as it was.\n\
-         If that thread is 'warptop-nvml', the GPU driver's library crashed: does nvidia-smi work? Else please report it,\n\
-         with 'warptop --version' and what 2>FILE keeps of standard error.\n"
-    );
+    let _ = words.write_fmt(what);
     let error = rustix::stdio::stderr();
     let most = Timespec::try_from(LAST_WORDS).ok();
     // A terminal that takes nothing must not keep a dead process.

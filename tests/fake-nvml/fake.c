@@ -18,11 +18,13 @@
  *   MIG                GPU 0 is split into two instances, and nothing is told of its use as a whole
  *   PROCESSES          so many processes on GPU 0; PROCESSES_LIE: the driver wants room for four billion
  *   HANG_IN, HANG_NTH  the function (its name as a string) that never comes back, from its nth call on
+ *   START, END         a statement that is run when the library is loaded, and when it is left
  *   NOTE_CALLS         each function that is called leaves a note `call-NAME`
  * Control files: `hang` holds a query of GPU 1 until it is removed, `lost` takes GPU 1 away, `xid` is an error of GPU 0,
  * `init` makes nvmlInit_v2 fail with a version mismatch, `all` makes every question about a GPU fail with the number that is
  * in it, `garbage` has every number be garbage, `count` holds another number of GPUs, `other` has GPU 0 be another device.
- * `crash`: a query of utilisation reads where nothing is.
+ * `crash`: a query of utilisation reads where nothing is. `exit`: it calls exit(0).
+ * `start`, `end`: for statements of START and END to wait for.
  * `quiet`: there is no new sample of a process.
  * Notes: `forbidden`, when something is called that must not be; `gpm-gap`, when two samples are too close;
  * `asked-1`, when it is asked who shares GPU 1. */
@@ -112,6 +114,12 @@ _Static_assert(sizeof(TemperatureV) == SIZE_TEMPERATURE, "temperature");
 static Gpu gpus[MOST_GPUS];
 
 static int control(const char *name) { return access(name, F_OK) == 0; }
+#ifdef START
+__attribute__((constructor)) static void start(void) { START; }
+#endif
+#ifdef END
+__attribute__((destructor)) static void end(void) { END; }
+#endif
 static void note(const char *name) { FILE *file = fopen(name, "w"); if (file) fclose(file); }
 static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
 
@@ -233,6 +241,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Gpu *gpu, u32 index, Gpu **out) {
 
 int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *out) {
     if (control(CONTROL "/crash")) *(volatile int *)16 = 1;
+    if (control(CONTROL "/exit")) exit(0);
     while (gpu->index == 1 && control(CONTROL "/hang")) usleep(5000);
     if (SLOW_US) usleep(SLOW_US);
     GATE(gpu);

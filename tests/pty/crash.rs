@@ -1,5 +1,7 @@
 //! Crashes: the terminal is given back, and the process ends as it would have.
 
+use std::process::Command;
+
 use rustix::process::Signal;
 
 use super::fake_nvml;
@@ -43,7 +45,7 @@ fn an_abort_gives_the_terminal_back() {
     }
 }
 
-/// Fault: host: any other signal of a crash (SIGBUS, SIGILL, SIGFPE, SIGSYS), of its own or sent
+/// Fault: host: any other signal of a crash (SIGBUS, SIGILL, SIGFPE, SIGSYS, SIGTRAP), of its own or sent
 /// Seen: the shell, the signal's name and what to do
 /// Works: the terminal is as it was; exit status and core file are those of the crash
 /// Recovers: start it anew
@@ -56,6 +58,7 @@ fn each_signal_of_a_crash_gives_the_terminal_back() {
         (Signal::ILL, "Illegal instruction", "SIGILL"),
         (Signal::FPE, "Floating point exception", "SIGFPE"),
         (Signal::SYS, "Bad system call", "SIGSYS"),
+        (Signal::TRAP, "Trace/breakpoint trap", "SIGTRAP"),
     ];
     for (signal, words, name) in signals {
         let mut session = Session::live(&["--no-discover"], 120, 35);
@@ -75,4 +78,32 @@ fn a_crash_waits_for_no_terminal() {
     session.signal(Signal::SEGV);
     assert_eq!(session.ended().signal(), Some("Segmentation fault"));
     session.expect_restored_late();
+}
+
+/// Fault: terminal: a signal that means nothing to warptop (SIGUSR1, SIGALRM, SIGIO, realtime ones)
+/// Seen: the shell, and `warptop: ended by` the signal
+/// Works: the terminal is as it was; the exit status is that of the signal
+/// Recovers: start it anew
+#[test]
+fn each_signal_that_ends_a_process_gives_the_terminal_back() {
+    let named = [
+        (libc::SIGUSR1, "SIGUSR1"),
+        (libc::SIGUSR2, "SIGUSR2"),
+        (libc::SIGALRM, "SIGALRM"),
+        (libc::SIGVTALRM, "SIGVTALRM"),
+        (libc::SIGPROF, "SIGPROF"),
+        (libc::SIGIO, "SIGIO"),
+        (libc::SIGPWR, "SIGPWR"),
+        (libc::SIGSTKFLT, "SIGSTKFLT"),
+        (40, "signal 40"),
+        (64, "signal 64"),
+    ];
+    for (number, name) in named {
+        let mut session = Session::live(&["--no-discover"], 120, 35);
+        let pid = session.child.process_id().unwrap().to_string();
+        assert!(Command::new("kill").args([format!("-{number}"), pid]).status().unwrap().success());
+        assert!(session.ended().signal().is_some(), "{name} ended it");
+        session.is_restored();
+        session.wait("what happened", |s| s.contents().contains(&format!("warptop: ended by {name};")));
+    }
 }

@@ -4,7 +4,7 @@
 //! it is never joined, and there is never a second one. What each class reads and how often is said in
 //! [`session`]. A driver that answers nothing any more, or shows other GPUs, is closed and opened again by the same thread.
 //! Invariants: nothing is ever set or reset; no value is made up where the driver gives
-//! none; nobody waits for this thread.
+//! none; nobody waits for this thread; the library is not loaded before a process of its own has shown that it can be.
 
 mod gpm;
 mod gpu;
@@ -16,18 +16,24 @@ mod raw;
 mod session;
 mod share;
 mod shown;
+mod trial;
 mod watchdog;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::SourceId;
+use nvml_wrapper::Nvml;
+
+use crate::model::{Clock, SourceId, SourceState};
 
 use super::thread::{say, start as start_thread};
 use super::{Context, Options, Sampler};
 use session::{End, Session};
 use shown::Shown;
 use watchdog::{Doing, Heart};
+
+pub use trial::{LOAD_DRIVER, load_driver};
 
 pub(super) const SAMPLER: Sampler = Sampler {
     id: "nvml",
@@ -48,12 +54,22 @@ fn start(context: &Context, options: &Options) {
     start_thread(context, SourceId::Nvml, "warptop-nvml", move |context| run(context, &heart, &options));
 }
 
+/// Opens the driver, once a process of its own has shown that its library can be loaded.
+fn open(clock: &dyn Clock, heart: &Heart, options: &Options) -> Result<(Nvml, u32), SourceState> {
+    let library = options.nvml_library.as_deref().unwrap_or(Path::new(trial::LIBRARY));
+    if let Some(program) = &options.loader {
+        let tried = heart.inside(clock, Doing::Loading, || trial::of(program, library)).0;
+        tried.map_err(|why| SourceState::Failed(why.into()))?;
+    }
+    heart.inside(clock, Doing::Opening, || open::open(library)).0
+}
+
 fn run(context: &Context, heart: &Heart, options: &Options) {
     let clock = &*context.clock;
     let mut shown = Shown::default();
     loop {
         let mut wait = RETRY;
-        match heart.inside(clock, Doing::Opening, || open::open(options.nvml_library.as_deref())).0 {
+        match open(clock, heart, options) {
             Ok((nvml, count)) => {
                 let mut session = Session::new(context, heart, &nvml, count, &mut shown, options);
                 match session.run() {

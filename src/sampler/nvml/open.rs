@@ -7,18 +7,14 @@ use nvml_wrapper::error::NvmlError;
 
 use crate::model::{SourceState, text};
 
-/// Opens NVML with at least one GPU; also says how many there are.
+/// Opens NVML from `library` with at least one GPU; also says how many there are.
 ///
 /// # Errors
 /// The state to show, in words: [`SourceState::Absent`] where there is no driver at all, else
 /// [`SourceState::Failed`].
-pub(super) fn open(library: Option<&Path>) -> Result<(Nvml, u32), SourceState> {
-    let mut builder = Nvml::builder();
-    if let Some(library) = library {
-        builder.lib_path(library.as_os_str());
-    }
+pub(super) fn open(library: &Path) -> Result<(Nvml, u32), SourceState> {
     let said = |error: &NvmlError| explain(error, Path::new("/proc/driver/nvidia/version").exists());
-    let nvml = builder.init().map_err(|error| said(&error))?;
+    let nvml = Nvml::builder().lib_path(library.as_os_str()).init().map_err(|error| said(&error))?;
     match nvml.device_count() {
         Ok(0) => Err(failed(
             "the NVIDIA driver answers but shows no GPU; compare `nvidia-smi -L`, and in a container how GPUs are \
@@ -78,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_a_driver_is_no_failure() {
-        let state = open(Some(Path::new("/no/such/libnvidia-ml.so.1"))).unwrap_err();
+        let state = open(Path::new("/no/such/libnvidia-ml.so.1")).unwrap_err();
         if Path::new("/proc/driver/nvidia/version").exists() {
             assert!(matches!(state, SourceState::Failed(_)), "{state:?}");
         } else {
@@ -94,7 +90,7 @@ mod tests {
     fn a_file_that_is_no_library_is_a_failure() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "not an ELF file").unwrap();
-        let state = open(Some(file.path())).unwrap_err();
+        let state = open(file.path()).unwrap_err();
         assert!(matches!(&state, SourceState::Failed(why) if why.contains("cannot be loaded")), "{state:?}");
     }
 

@@ -17,6 +17,8 @@ pub(super) const STALLED_US: u64 = 2_000_000;
 /// What the NVML thread is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
+    /// Waits for the process that loads the library first.
+    Loading,
     /// Loads and initialises the library, or reads what never changes.
     Opening,
     /// Lets go of the library.
@@ -30,7 +32,7 @@ pub(super) enum Doing {
 pub(super) struct Heart {
     /// Since when the thread has been inside NVML, µs; 0 when it is not.
     since: AtomicU64,
-    /// GPU being read plus two; 0: opening; 1: closing.
+    /// GPU being read plus three; 0: opening; 1: closing; 2: loading.
     what: AtomicU32,
     /// The watchdog has spoken since the NVML thread last said how it is.
     spoke: AtomicBool,
@@ -42,7 +44,8 @@ impl Heart {
         let what = match doing {
             Doing::Opening => 0,
             Doing::Closing => 1,
-            Doing::Reading(gpu) => u32::from(gpu) + 2,
+            Doing::Loading => 2,
+            Doing::Reading(gpu) => u32::from(gpu) + 3,
         };
         let began = clock.micros();
         self.what.store(what, Ordering::Relaxed);
@@ -68,7 +71,8 @@ impl Heart {
         let hint = match self.what.load(Ordering::Relaxed) {
             0 => "while it initialises; without persistence mode that takes seconds a GPU".to_owned(),
             1 => "while it is closed after errors; look for NVRM and Xid in dmesg".to_owned(),
-            gpu => format!("while GPU {} is read; look for NVRM and Xid in dmesg", gpu - 2),
+            2 => "while its library is loaded; look at the disk that libnvidia-ml.so.1 is on".to_owned(),
+            gpu => format!("while GPU {} is read; look for NVRM and Xid in dmesg", gpu - 3),
         };
         Some(SourceState::Stalled(format!("NVML has not answered for {seconds} s, {hint}").into()))
     }
@@ -119,6 +123,9 @@ mod tests {
         assert_eq!(heart.stalled(u64::MAX), None, "it came back");
         heart.inside(&clock, Doing::Opening, || {
             assert!(heart.stalled(30_000_000).unwrap().why().contains("initialises"));
+        });
+        heart.inside(&clock, Doing::Loading, || {
+            assert!(heart.stalled(30_000_000).unwrap().why().contains("while its library is loaded"));
         });
     }
 }
