@@ -30,10 +30,14 @@ const TOKENS: &[(&str, usize)] = &[
     ("gho_", 16),
     ("ghs_", 16),
     ("ghu_", 16),
+    ("ghr_", 16),
     ("github_pat_", 16),
     ("glpat-", 12),
     ("xoxb-", 8),
     ("xoxp-", 8),
+    ("xoxa-", 8),
+    ("xoxs-", 8),
+    ("xoxe.", 8),
     ("xapp-", 8),
     ("AKIA", 16),
     ("ASIA", 16),
@@ -49,6 +53,18 @@ const TOKENS: &[(&str, usize)] = &[
     ("ya29.", 16),
     ("hvs.", 16),
     ("wandb_v1_", 16),
+    ("rk_live_", 12),
+    ("whsec_", 16),
+    ("SG.", 20),
+    ("dop_v1_", 16),
+    ("shpat_", 16),
+    ("sbp_", 20),
+    ("lsv2_pt_", 16),
+    ("lsv2_sk_", 16),
+    ("tvly-", 12),
+    ("jina_", 20),
+    ("sess-", 16),
+    ("https://hooks.slack.com/services/", 8),
 ];
 
 /// Where the secrets are.
@@ -124,6 +140,10 @@ impl<'a> Search<'a> {
             |from: usize, is: fn(u8) -> bool| from - self.bytes[..from].iter().rev().take_while(|b| is(**b)).count();
         let blank = back(sign, |b| b == b' ');
         let end = back(blank, |b| is_quote(b) || matches!(b, b'\\' | b']'));
+        // An index: `auth.tokens[0]=`.
+        let figures = back(end, |b| b.is_ascii_digit());
+        let index = self.bytes[end..blank].contains(&b']') && figures > 0 && self.bytes[figures - 1] == b'[';
+        let end = if index { figures - 1 } else { end };
         let start = back(end, is_name);
         let quoted = self.bytes[end..blank].iter().any(|b| is_quote(*b));
         (start < end).then(|| Name { text: &self.text[start..end], start, quoted, gap: blank < sign })
@@ -332,8 +352,11 @@ impl<'a> Search<'a> {
         for (prefix, least) in TOKENS {
             for (at, _) in self.text.match_indices(prefix) {
                 let before = at.checked_sub(1).map_or(b' ', |before| self.bytes[before]);
-                let end = self.until(at, |b| !of_token(b));
-                let apart = is_between(before) || matches!(before, b'=' | b':' | b'@' | b'\\');
+                let end = self.until(at + prefix.len(), |b| !of_token(b));
+                // In a longer word or a path it is no token (`task-1`, `models/sk-large`). A percent sign has two figures
+                // after it.
+                let escaped = at >= 3 && self.bytes[at - 3] == b'%';
+                let apart = escaped || !before.is_ascii_alphanumeric() && !matches!(before, b'-' | b'.' | b'/');
                 // A function's name (`hf_hub_download`) is none.
                 let is_name = |token: &[u8]| *prefix == "hf_" && token[..*least].contains(&b'_');
                 let token = &self.bytes[(at + prefix.len()).min(end)..end];

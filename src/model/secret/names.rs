@@ -55,6 +55,7 @@ const KINDS: &[&str] = &[
     "refresh",
     "github",
     "master",
+    "session",
     "openai",
     "anthropic",
     "azure",
@@ -149,11 +150,35 @@ const OF_FILES: &[&str] = &["ssl", "tls", "private", "client", "server", "ca", "
 const ALWAYS: &[&str] =
     &["password", "passwd", "passphrase", "passcode", "secret", "secrets", "credential", "credentials"];
 /// A last part that ends with one of these.
-const JOINED: &[&str] =
-    &["apikey", "apikeys", "secretkey", "accesskey", "accountkey", "privatekey", "masterkey", "token"];
+const JOINED: &[&str] = &[
+    "apikey",
+    "apikeys",
+    "secretkey",
+    "accesskey",
+    "accountkey",
+    "privatekey",
+    "masterkey",
+    "authkey",
+    "adminkey",
+    "token",
+];
 /// Whole last parts.
-const LAST: &[&str] =
-    &["auth", "authorization", "bearer", "cookie", "jwt", "pass", "pat", "pwd", "sig", "signature", "sshpass"];
+const LAST: &[&str] = &[
+    "auth",
+    "authorization",
+    "creds",
+    "otp",
+    "pw",
+    "bearer",
+    "cookie",
+    "jwt",
+    "pass",
+    "pat",
+    "pwd",
+    "sig",
+    "signature",
+    "sshpass",
+];
 /// Options of their own kind: llama.cpp's `-hft` is `--hf-token`; Triton's two hold a header and its value.
 const OPTIONS: &[&str] = &["-hft", "--http-restricted-api", "--grpc-restricted-protocol"];
 /// Python's parser takes the start of an option for the whole: the least that is unambiguous, and the whole.
@@ -254,7 +279,8 @@ pub(super) fn is_option(word: &str) -> bool {
         name.starts_with(|c: char| c.is_ascii_lowercase())
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.'))
     };
-    if !name.starts_with('-') {
+    // A key in PEM begins with dashes too.
+    if !name.starts_with('-') || word.starts_with("-----BEGIN") {
         return false;
     }
     match name.strip_prefix("--") {

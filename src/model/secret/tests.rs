@@ -69,6 +69,15 @@ const HIDDEN: &[&str] = &[
     "x|sk-proj-Qz7Vx.k9+Wb/u==",
     "x|--tag|github_pat_11ABCDEFG0Qz7Vx.k9+Wb/u==",
     "redis-cli|-u|redis://:$@h:6379/0",
+    "x|--private-key|-----BEGIN PRIVATE KEY----- $",
+    "x|--authkey|$|--adminkey|$",
+    "x|--creds|ann:$",
+    "x|--session-token|$",
+    "x|--set|auth.token[0]=$",
+    "x|ghr_AbCdEfGhIjKlMnOpQz7Vx.k9+Wb/u==",
+    "x|<hf_AbCdEfGhIjKlMnOpQz7Vx.k9+Wb/u==>",
+    "x|a%22hf_AbCdEfGhIjKlMnOpQz7Vx.k9+Wb/u==",
+    "x|https://hooks.slack.com/services/T0/B0/Qz7Vx.k9+Wb/u==",
 ];
 
 /// What of the secret is left in a text.
