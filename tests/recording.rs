@@ -518,3 +518,28 @@ fn a_recording_is_readable_by_others_only_when_asked() {
     let (code, said) = warptop(&["record", "--no-discover", "-o", there.to_str().unwrap()], |_| {});
     assert!(code == 1 && said.contains("exists already") && std::fs::read(there).unwrap().is_empty(), "{code} {said}");
 }
+
+/// Fault: recording: `-o` names a link or a pipe that another user has put there
+/// Seen: `of another user`
+/// Works: nothing is written to it
+/// Recovers: with another place
+#[test]
+fn what_another_user_put_there_is_not_recorded_to() {
+    use std::os::unix::fs::{chown, lchown, symlink};
+    let dir = tempfile::tempdir().unwrap();
+    let (link, pipe) = (dir.path().join("link"), dir.path().join("pipe"));
+    symlink("/dev/null", &link).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let record = |path: &std::path::Path| {
+        warptop(&["record", "--no-discover", "--duration", "100ms", "-o", path.to_str().unwrap()], |_| {})
+    };
+    // One's own link to a device is what one asked for.
+    assert_eq!(record(&link).0, 0);
+    if lchown(&link, Some(65_534), None).is_err() || chown(&pipe, Some(65_534), None).is_err() {
+        return;
+    }
+    for path in [&link, &pipe] {
+        let (code, said) = record(path);
+        assert!(code == 1 && said.contains("of another user"), "{path:?}: {code} {said}");
+    }
+}

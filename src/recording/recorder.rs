@@ -3,10 +3,10 @@
 //! It must not know what is recorded. Invariants: samplers never wait for it (a full channel loses a
 //! batch, which the sink counts); whatever ends it, the file can be played up to the last second.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,15 +59,36 @@ impl Output {
 
     fn open(&self) -> io::Result<Box<dyn Write + Send>> {
         let Some((path, mode)) = self.path() else { return Ok(Box::new(io::stdout())) };
+        let exclusive = || OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
         // A device or a named pipe is written to as it is; a file that is there is somebody's recording.
         let special = path.metadata().is_ok_and(|m| !m.is_file());
-        let file: File = if special {
-            OpenOptions::new().write(true).open(path)?
-        } else {
-            OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?
-        };
+        if !special {
+            return Ok(Box::new(exclusive()?));
+        }
+        may_be_written(&path.symlink_metadata()?)?;
+        let file = OpenOptions::new().write(true).open(path)?;
+        // What it is now: somebody may have put another thing in its place.
+        may_be_written(&file.metadata()?)?;
         Ok(Box::new(file))
     }
+}
+
+/// Refuses a disk, and a pipe or a link that another user has put there: a recording holds command lines.
+fn may_be_written(what: &Metadata) -> io::Result<()> {
+    let refuse = |why: String| Err(io::Error::other(why));
+    let kind = what.file_type();
+    if kind.is_block_device() {
+        return refuse("it is a disk; choose a file, a pipe or standard output".to_owned());
+    }
+    if kind.is_file() {
+        return refuse("it has become a file while it was opened; try again".to_owned());
+    }
+    let [root, own] = [0, rustix::process::geteuid().as_raw()];
+    if ![root, own].contains(&what.uid()) {
+        let name = if kind.is_symlink() { "a link" } else { "a pipe or device" };
+        return refuse(format!("it is {name} of another user (number {}); choose another place", what.uid()));
+    }
+    Ok(())
 }
 
 impl std::fmt::Display for Output {
