@@ -298,6 +298,10 @@ fn where_the_driver_gives_activity_the_exporter_is_left_alone() {
     let (server, asked) = exporter(&["GPU-fake-0", "GPU-fake-1"]);
     let run = Run::with_exporter(&fake.library, 100, Some(server.url()));
     run.until_read(1);
+    run.until("words that it is not asked", |data| {
+        let state = data.source(SourceId::Dcgm).map(|source| source.state_at(data.newest()).why().to_owned());
+        state.is_some_and(|why| why.contains("the exporter of --dcgm is not asked"))
+    });
     assert_eq!(run.latest(0, Metric::SmActive), Reading::Value(81.25));
     assert_eq!(asked.load(Ordering::SeqCst), 0);
 }

@@ -33,6 +33,9 @@ pub(super) const SAMPLER: Sampler = Sampler {
 const PERIOD: Duration = Duration::from_secs(1);
 /// From one look for an exporter to the next.
 const SEARCH: Duration = Duration::from_secs(30);
+/// What a user who named an exporter is told where it is of no use.
+const NOT_ASKED: &str = "the exporter of --dcgm is not asked: the driver has activity of every GPU itself (GPM; where it \
+                         says denied, an administrator may read it)";
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Failures in a row after which a found exporter is looked for anew.
 const PATIENCE: u32 = 5;
@@ -109,6 +112,11 @@ impl Exporter<'_> {
             return PERIOD;
         }
         if driver == Driver::Shows && self.ids.all_active() {
+            let state = SourceState::Absent(NOT_ASKED.into());
+            if self.named && self.said.as_ref() != Some(&state) {
+                say(self.context, SourceId::Dcgm, state.clone());
+                self.said = Some(state);
+            }
             return SEARCH;
         }
         if self.at.is_none() && !self.find(runtime) {
