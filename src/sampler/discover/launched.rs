@@ -41,6 +41,9 @@ pub(super) fn options_of(process: Process, processes: &Processes) -> Options {
     given.next().map(|(launch, words)| options::read(launch.options, words)).unwrap_or_default()
 }
 
+/// Why the cache of a token is not known when the files of its model do not answer.
+pub(super) const UNREAD: &str = "its files do not answer in time";
+
 impl Launched {
     /// Works out what follows from the options; reads the model's configuration.
     pub(super) fn of(process: Process, options: Options) -> Self {
@@ -53,7 +56,7 @@ impl Launched {
 
     /// When reading took too long.
     pub(super) fn unread(options: Options) -> Self {
-        let kv = options.model.is_some().then(|| Err("its files do not answer in time".to_owned()));
+        let kv = options.model.is_some().then(|| Err(UNREAD.to_owned()));
         Self { options, kv }
     }
 }

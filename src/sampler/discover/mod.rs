@@ -10,19 +10,22 @@ mod model_file;
 mod namespace;
 mod owner;
 mod places;
+mod readers;
 mod scan;
+mod user;
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 pub(super) use launched::{Launched, Told};
 use namespace::Namespaces;
 pub(super) use owner::Listed;
 use owner::{Owners, Process};
 use places::{Here, How, Place, Places};
+use readers::Readers;
 use scan::{Pid, Processes, Scanner};
+use user::User;
 
 use super::engines::{Identity, Net, Placed};
 use super::fingerprint;
@@ -43,7 +46,8 @@ pub(super) async fn search(net: Arc<Net>, list: bool) {
         tokio::time::sleep(net.timing.period / 10).await;
     }
     let (looks, started) = (HashMap::new(), HashMap::new());
-    let mut search = Search { net, list, eyes: Eyes::default(), looks, started, body: Vec::new() };
+    let readers = Arc::default();
+    let mut search = Search { net, list, eyes: Eyes::default(), looks, started, readers, body: Vec::new() };
     loop {
         search.once().await;
         let timing = &search.net.timing;
@@ -193,21 +197,15 @@ struct Search {
     looks: HashMap<Process, Look>,
     /// The process of each engine whose start was told.
     started: HashMap<u8, Process>,
+    readers: Arc<Readers>,
     body: Vec<u8>,
 }
 
-/// Longest wait for the files of a model: they may lie on a file system that does not answer.
-const FILES: Duration = Duration::from_secs(10);
-
 /// Tells the roster how an engine was started, once its model's configuration was read.
-async fn tell_launched(net: Arc<Net>, index: u8, process: Process, options: Options) {
-    let given = options.clone();
-    let read = tokio::task::spawn_blocking(move || Launched::of(process, given));
-    let launched = match tokio::time::timeout(FILES, read).await {
-        Ok(Ok(launched)) => launched,
-        _ => Launched::unread(options),
-    };
-    net.tell_launched(index, launched);
+async fn tell_launched(net: Arc<Net>, readers: Arc<Readers>, index: u8, process: Process, options: Options) {
+    let (given, user) = (options.clone(), User::of(process.pid).map(|user| user.id));
+    let read = readers.read(user, move || Launched::of(process, given)).await;
+    net.tell_launched(index, read.unwrap_or_else(|| Launched::unread(options)));
 }
 
 impl Search {
@@ -265,7 +263,8 @@ impl Search {
             if let Some((process, options)) = started
                 && (self.started.insert(index, process) != Some(process) || !launched)
             {
-                tokio::spawn(tell_launched(Arc::clone(&self.net), index, process, options));
+                let (net, readers) = (Arc::clone(&self.net), Arc::clone(&self.readers));
+                tokio::spawn(tell_launched(net, readers, index, process, options));
             }
         }
         took
@@ -313,6 +312,12 @@ impl Search {
             trouble = Trouble::Lasting(format!(
                 "{name} (pid {pid}) listens only at {at} inside a network namespace of its own (a container), where \
                  nobody outside can ask: start it with --host 0.0.0.0, or run warptop inside"
+            ));
+        }
+        if places.dishonest {
+            trouble = Trouble::Lasting(format!(
+                "{name} (pid {pid}) is another user's, in a network namespace whose addresses that user may have chosen, \
+                 so it is not asked: give its --engine URL"
             ));
         }
         let mut rest = if places.list.is_empty() && places.shut.is_none() { 1 } else { Scanner::AGAIN };

@@ -1,17 +1,20 @@
 //! Finds and reads the `config.json` of the model that a process serves, as that process would find it.
 //!
 //! It must not know what stands in it. Invariants: paths are resolved below the root of that process (links
-//! of a container lead to its own files, not to the host's); only regular files are opened, and no more
-//! than [`LONGEST`] is read; nothing of what was read gets into the words of an error.
+//! of a container lead to its own files, not to the host's); only regular files are opened, none of the kernel's own
+//! file systems (to read `/proc/kmsg` takes lines from the kernel's log, and may wait for ever), and no more
+//! than [`LONGEST`] is read; for another user's process only what that user may read; nothing of what was read gets
+//! into the words of an error.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, open, openat2};
 
 use super::scan::Pid;
+use super::user::User;
 use crate::engine::options::Model;
 
 /// Longest file that is read, bytes.
@@ -51,26 +54,58 @@ const DECISIVE: &[&str] = &["VLLM_MLA_DISABLE", "VLLM_USE_MODELSCOPE", "SGLANG_U
 /// Files as a process sees them.
 struct Files {
     root: OwnedFd,
+    user: User,
 }
+
+/// File systems whose files are not data but ways to ask the kernel, by the numbers of `linux/magic.h`: reading one of
+/// their files may change something, or wait.
+const OF_THE_KERNEL: &[u64] = &[
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0xf97c_ff8c, // selinuxfs
+    0x4341_5d53, // smackfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x6265_6570, // configfs
+    0xcafe_4a11, // bpf
+    0x6165_676c, // pstore
+    0xde5e_81e4, // efivarfs
+    0x0000_1cd1, // devpts
+    0x4249_4e4d, // binfmt_misc
+    0x6573_5543, // fusectl
+    0x1980_0202, // mqueue
+    0x6e73_6673, // nsfs
+    0x0765_5821, // resctrl
+];
 
 impl Files {
     fn of(pid: Pid) -> Result<Self, String> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = open(format!("/proc/{pid}/root"), flags, Mode::empty());
-        Ok(Self { root: root.map_err(|_| "its files cannot be seen: it is another user's process")? })
+        const HIDDEN: &str = "its files cannot be seen: it is another user's process";
+        let root = open(format!("/proc/{pid}/root"), flags, Mode::empty()).map_err(|_| HIDDEN)?;
+        Ok(Self { root, user: User::of(pid).ok_or(HIDDEN)? })
     }
 
     /// A regular file, found but not yet opened: opening a device or a pipe may do something, or wait.
     fn regular(&self, path: &str) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let found = openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
-        let regular = FileType::from_raw_mode(fstat(&found)?.st_mode) == FileType::RegularFile;
-        if regular { Ok(found) } else { Err(io::ErrorKind::InvalidInput.into()) }
+        let stat = fstat(&found)?;
+        let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+            && !OF_THE_KERNEL.contains(&fstatfs(&found)?.f_type.cast_unsigned());
+        match plain && self.user.may_read(&stat) {
+            true => Ok(found),
+            false => Err(io::ErrorKind::InvalidInput.into()),
+        }
     }
 
     fn text(&self, path: &str) -> io::Result<String> {
         let found = self.regular(path)?;
-        let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = File::from(open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty())?);
         let mut text = String::new();
         file.take(LONGEST + 1).read_to_string(&mut text)?;
         if text.len() as u64 > LONGEST { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(text) }
@@ -217,5 +252,47 @@ mod tests {
         fs::write(&config, vec![b' '; LONGEST as usize]).unwrap();
         assert_eq!(text(&name).map(|text| text.len() as u64), Some(LONGEST));
         assert!(read(-1, &name).unwrap_err().contains("another user's"));
+    }
+
+    /// Fault: engine: another user's process names a model whose `config.json` is a link to `/proc/kmsg`
+    /// Seen: `its config.json is neither in the directory given`
+    /// Works: everything else of the engine; the kernel's log loses no line
+    /// Recovers: with a file of its own
+    #[test]
+    fn no_file_of_the_kernel_is_opened_for_a_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("config.json");
+        let name = model(dir.path().to_str().unwrap(), None);
+        // Regular files by their type, each of another file system, and readable by everybody.
+        for file in ["/proc/version", "/proc/sys/kernel/ostype", "/sys/kernel/uevent_seqnum"] {
+            if !Path::new(file).exists() {
+                continue;
+            }
+            std::os::unix::fs::symlink(file, &config).unwrap();
+            let refused = read(own(), &name).unwrap_err();
+            assert!(refused.starts_with("its config.json is neither in the directory given"), "{file}: {refused}");
+            fs::remove_file(&config).unwrap();
+        }
+        fs::write(&config, "{}").unwrap();
+        assert_eq!(text(&name).as_deref(), Some("{}"));
+    }
+
+    /// Fault: engine: another user's process names a model whose `config.json` only root may read
+    /// Seen: `not found` for that user: the file is not opened
+    /// Works: files that the user may read
+    /// Recovers: when the file's mode lets that user read it
+    #[test]
+    fn for_another_user_only_what_that_user_may_read_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("config.json");
+        fs::write(&config, "{}").unwrap();
+        let path = config.to_str().unwrap();
+        let stranger = rustix::process::geteuid().as_raw().wrapping_add(4242);
+        let files = Files { user: User::for_test(stranger, vec![]), ..Files::of(own()).unwrap() };
+        for (mode, read) in [(0o600, false), (0o640, false), (0o644, true)] {
+            fs::set_permissions(&config, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(files.text(path).is_ok(), read, "{}", if read { "found" } else { "not found" });
+            assert_eq!(Files::of(own()).unwrap().text(path).ok().as_deref(), Some("{}"), "{mode:o}, for its owner");
+        }
     }
 }

@@ -1,16 +1,19 @@
 //! Network namespaces, as far as `/proc` shows them: who listens where in each, and which addresses it has.
 //!
 //! Reads `/proc/PID/net` of a process inside and never enters a namespace. It must not know engines.
-//! Invariant: each namespace is read at most once for each [`Namespaces`]: the kernel walks its whole
-//! table of connections for every read, which takes tens of milliseconds on a busy host.
+//! Invariants: each namespace is read at most once for each [`Namespaces`]: the kernel walks its whole
+//! table of connections for every read, which takes tens of milliseconds on a busy host; whoever makes a namespace may
+//! fill it as he likes, so of each no more is read and kept than [`Bounds`] says, and of no more than [`MOST`].
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use procfs::net::TcpState;
+use procfs::net::TcpNetEntries;
 use procfs::process::{FDTarget, Process};
+use procfs::{FromBufReadSI, current_system_info};
 
 /// One network namespace.
 #[derive(Debug)]
@@ -32,15 +35,61 @@ impl Namespace {
         Self { link: PathBuf::new(), own, listening, addresses }
     }
 
-    fn read(process: &Process, link: PathBuf, own: bool) -> Self {
-        let pid = process.pid;
-        let entries = process.tcp().unwrap_or_default().into_iter().chain(process.tcp6().unwrap_or_default());
-        let listening = entries.filter(|entry| entry.state == TcpState::Listen);
-        let text = |file: &str| fs::read_to_string(format!("/proc/{pid}/net/{file}")).unwrap_or_default();
-        let mut addresses = addresses_v4(&text("fib_trie"));
-        addresses.extend(addresses_v6(&text("if_inet6")));
-        Self { link, own, listening: listening.map(|entry| (entry.local_address, entry.inode)).collect(), addresses }
+    fn read(pid: i32, link: PathBuf, own: bool) -> Self {
+        let bounds = if own { Bounds::OWN } else { Bounds::OTHER };
+        let lines = |file: &str| {
+            let file = File::open(format!("/proc/{pid}/net/{file}")).ok();
+            file.map(|file| BufReader::new(file.take(bounds.bytes)))
+                .into_iter()
+                .flat_map(BufRead::lines)
+                .map_while(Result::ok)
+        };
+        let mut listening = listening(lines("tcp"), bounds.sockets);
+        listening.extend(self::listening(lines("tcp6"), bounds.sockets));
+        let mut addresses = addresses_v4(lines("fib_trie"), bounds.addresses);
+        addresses.extend(addresses_v6(lines("if_inet6"), bounds.addresses));
+        Self { link, own, listening, addresses }
     }
+}
+
+/// Most that is read of a namespace.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// Of each file.
+    bytes: u64,
+    /// Listening sockets of IPv4, and as many of IPv6.
+    sockets: usize,
+    /// Addresses of IPv4, and as many of IPv6.
+    addresses: usize,
+}
+
+impl Bounds {
+    /// Warptop's own: a host that balances load may have thousands of addresses.
+    const OWN: Self = Self { bytes: 8 << 20, sockets: 16_384, addresses: 4096 };
+    /// A container has a few addresses and a handful of listening sockets.
+    const OTHER: Self = Self { bytes: 1 << 20, sockets: 1024, addresses: 16 };
+}
+
+/// Most network namespaces that are read in one go.
+const MOST: usize = 128;
+
+/// Most open files of a process that are looked at for sockets.
+const MOST_FILES: usize = 65_536;
+
+/// Local addresses and inodes of the listening sockets in a `/proc/net/tcp` or `tcp6`, which has them before all others:
+/// no more is read than the first line of a connection.
+fn listening(lines: impl Iterator<Item = String>, most: usize) -> Vec<(SocketAddr, u64)> {
+    const LISTEN: &str = "0A";
+    let is_listening = |line: &String| line.split_ascii_whitespace().nth(3) == Some(LISTEN);
+    let mut lines = lines;
+    let mut text = lines.next().unwrap_or_default();
+    for line in lines.take_while(is_listening).take(most) {
+        text.push('\n');
+        text.push_str(&line);
+    }
+    text.push('\n');
+    let entries = TcpNetEntries::from_buf_read(text.as_bytes(), current_system_info());
+    entries.map(|entries| entries.0).unwrap_or_default().into_iter().map(|e| (e.local_address, e.inode)).collect()
 }
 
 /// What was read of namespaces in one go.
@@ -59,7 +108,10 @@ impl Namespaces {
         }
         if !self.list.iter().any(|known| known.link == link) {
             let own = self.own.as_ref() == Some(&link);
-            self.list.push(Namespace::read(&Process::new(pid).ok()?, link.clone(), own));
+            if self.list.len() >= MOST && !own {
+                return None;
+            }
+            self.list.push(Namespace::read(pid, link.clone(), own));
         }
         self.list.iter().find(|known| known.link == link)
     }
@@ -74,42 +126,59 @@ impl Namespaces {
 pub(super) fn sockets_of(pid: i32) -> Option<HashSet<u64>> {
     let fds = Process::new(pid).ok()?.fd().ok()?;
     let inode = |target| if let FDTarget::Socket(inode) = target { Some(inode) } else { None };
-    Some(fds.filter_map(Result::ok).filter_map(|fd| inode(fd.target)).collect())
+    Some(fds.take(MOST_FILES).filter_map(Result::ok).filter_map(|fd| inode(fd.target)).collect())
 }
 
 /// Addresses in a `/proc/net/fib_trie` that belong to the machine itself: leaves (`|-- 10.0.0.2`) that are
 /// followed by `/32 host LOCAL`. Each is listed once, loopback left out.
-fn addresses_v4(fib_trie: &str) -> Vec<IpAddr> {
-    let mut found: Vec<IpAddr> = Vec::new();
+fn addresses_v4(fib_trie: impl Iterator<Item = String>, most: usize) -> Vec<IpAddr> {
+    let (mut found, mut known) = (Vec::new(), HashSet::new());
     let mut leaf: Option<Ipv4Addr> = None;
-    for line in fib_trie.lines().map(str::trim) {
+    for line in fib_trie {
+        let line = line.trim();
         if let Some(address) = line.strip_prefix("|-- ") {
             leaf = address.parse().ok();
         } else if line.starts_with("/32 host LOCAL")
             && let Some(address) = leaf.filter(|address| !address.is_loopback()).map(IpAddr::V4)
-            && !found.contains(&address)
+            && known.insert(address)
         {
             found.push(address);
+            if found.len() >= most {
+                break;
+            }
         }
     }
     found
 }
 
 /// Global addresses in a `/proc/net/if_inet6`: lines of address, index, prefix length, scope, flags, name.
-fn addresses_v6(if_inet6: &str) -> Vec<IpAddr> {
+fn addresses_v6(if_inet6: impl Iterator<Item = String>, most: usize) -> Vec<IpAddr> {
     const GLOBAL: &str = "00";
-    let lines = if_inet6.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let global = lines.filter(|fields| fields.get(3) == Some(&GLOBAL));
-    let address = |fields: Vec<&str>| u128::from_str_radix(fields.first()?, 16).ok();
-    global.filter_map(address).map(|bits| IpAddr::V6(Ipv6Addr::from_bits(bits))).collect()
+    let address = |line: String| {
+        let mut fields = line.split_whitespace();
+        let bits = u128::from_str_radix(fields.next()?, 16).ok()?;
+        (fields.nth(2) == Some(GLOBAL)).then_some(IpAddr::V6(Ipv6Addr::from_bits(bits)))
+    };
+    if_inet6.filter_map(address).take(most).collect()
+}
+
+/// Whether an address may be another machine's or nobody's whoever has it: of the link (where clouds keep the secrets
+/// of a machine, 169.254.169.254), of a group, or of no host at all.
+pub(super) const fn is_never_asked(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_multicast() || ip.is_broadcast() || ip.is_unspecified(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.is_multicast() || ip.is_unspecified(),
+    }
 }
 
 /// Where to ask for a socket bound to `address` in warptop's own namespace: at the loopback address when
-/// it is bound to all.
-pub(super) fn ask_here(address: SocketAddr) -> SocketAddr {
+/// it is bound to all. Nowhere when the address is not this host's: anybody may bind a socket to any address
+/// (`IP_FREEBIND`), and a request would go to whoever really has it.
+pub(super) fn ask_here(address: SocketAddr, own: &[IpAddr]) -> Option<SocketAddr> {
     let ip = address.ip().to_canonical();
     let ip = if ip.is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { ip };
-    SocketAddr::new(ip, address.port())
+    let is_here = ip.is_loopback() || (own.contains(&ip) && !is_never_asked(ip));
+    is_here.then_some(SocketAddr::new(ip, address.port()))
 }
 
 /// Where to ask for a socket bound to `address` in another namespace, from outside: at that namespace's
@@ -122,15 +191,17 @@ pub(super) fn ask_inside(address: SocketAddr, addresses: &[IpAddr]) -> Vec<Socke
         // A socket bound to `::` takes IPv4 as well, unless it was told not to.
         IpAddr::V6(ip) if ip.is_unspecified() => addresses.to_vec(),
         IpAddr::V4(ip) if ip.is_unspecified() => addresses.iter().copied().filter(IpAddr::is_ipv4).collect(),
-        _ => vec![canonical],
+        // Bound to an address that the namespace does not have (`IP_FREEBIND`) it is reached nowhere.
+        _ => addresses.iter().copied().filter(|ip| *ip == canonical).collect(),
     };
-    ips.into_iter().map(|ip| SocketAddr::new(ip, address.port())).collect()
+    ips.into_iter().filter(|ip| !is_never_asked(*ip)).map(|ip| SocketAddr::new(ip, address.port())).collect()
 }
 
 /// Every parser here on the same text, for `fuzz/`.
 #[cfg(fuzzing)]
 pub(in crate::sampler) fn fuzz(text: &str) {
-    let _ = (addresses_v4(text).len(), addresses_v6(text).len());
+    let lines = || text.lines().map(ToOwned::to_owned);
+    let _ = (addresses_v4(lines(), 64).len(), addresses_v6(lines(), 64).len(), listening(lines(), 64).len());
 }
 
 #[cfg(test)]
@@ -170,15 +241,19 @@ Local:
         /32 host LOCAL
 ";
 
+    fn lines(text: &str) -> impl Iterator<Item = String> {
+        text.lines().map(ToOwned::to_owned)
+    }
+
     fn ips(texts: &[&str]) -> Vec<IpAddr> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
     #[test]
     fn own_addresses_are_the_local_leaves() {
-        assert_eq!(addresses_v4(FIB_TRIE), ips(&["192.0.2.2", "172.17.0.1"]));
+        assert_eq!(addresses_v4(lines(FIB_TRIE), 64), ips(&["192.0.2.2", "172.17.0.1"]));
         for text in ["", "Main:\n", "/32 host LOCAL\n", "|-- 300.1.2.3\n /32 host LOCAL\n"] {
-            assert!(addresses_v4(text).is_empty(), "{text:?}");
+            assert!(addresses_v4(lines(text), 64).is_empty(), "{text:?}");
         }
     }
 
@@ -191,7 +266,7 @@ fd000000000000000000000000000002 04 40 00 82     eth0
 zz000000000000000000000000000002 04 40 00 82     eth0
 short
 ";
-        assert_eq!(addresses_v6(text), ips(&["fd00::2"]));
+        assert_eq!(addresses_v6(lines(text), 64), ips(&["fd00::2"]));
     }
 
     #[test]
@@ -218,8 +293,68 @@ short
             ("[::1]:8000", "[::1]:8000"),
             ("10.0.0.5:8000", "10.0.0.5:8000"),
         ] {
-            assert_eq!(ask_here(bound.parse().unwrap()).to_string(), asked);
+            assert_eq!(ask_here(bound.parse().unwrap(), &ips(&["10.0.0.5"])).unwrap().to_string(), asked);
         }
+    }
+
+    /// Fault: engine: another user's process binds its socket to an address that is not this host's
+    /// Seen: `nowhere` to ask: no request leaves
+    /// Works: every other engine
+    /// Recovers: when it listens at an address of this host
+    #[test]
+    fn no_request_goes_to_an_address_that_only_a_socket_claims() {
+        let own = ips(&["10.0.0.5", "169.254.7.7", "fd00::5"]);
+        for bound in
+            ["192.0.2.77:80", "169.254.169.254:80", "169.254.7.7:80", "[fe80::1]:80", "224.0.0.1:80", "[ff02::1]:80"]
+        {
+            let at = bound.parse().unwrap();
+            assert_eq!(ask_here(at, &own), None, "nowhere: {bound}");
+            assert!(ask_inside(at, &own).is_empty(), "nowhere: {bound}");
+        }
+        let everywhere = ask_inside("[::]:80".parse().unwrap(), &own);
+        assert_eq!(everywhere.len(), 2, "all but the address of the link: {everywhere:?}");
+    }
+
+    /// Fault: engine: another user's network namespace has any number of addresses and sockets
+    /// Seen: `1024` sockets and `16` addresses of it at most
+    /// Works: every other engine, in bounded memory
+    /// Recovers: needs nothing
+    #[test]
+    fn of_a_namespace_no_more_is_read_than_its_bounds() {
+        let Bounds { sockets, addresses, bytes } = Bounds::OTHER;
+        assert_eq!([sockets.to_string(), addresses.to_string()], ["1024", "16"]);
+        assert!(bytes <= 1 << 20);
+        let read = std::cell::Cell::new(0_usize);
+        let count = |line: String| {
+            read.set(read.get() + 1);
+            line
+        };
+        let many = (0..1_000_000_u32)
+            .flat_map(|i| [format!("|-- {}", Ipv4Addr::from_bits(0x0a00_0000 | i)), "/32 host LOCAL".into()]);
+        assert_eq!((addresses_v4(many.map(count), addresses).len(), read.replace(0)), (16, 32));
+        let many = (0..1_000_000_u32).map(|i| format!("fd{i:030x} 04 40 00 82 eth0"));
+        assert_eq!((addresses_v6(many.map(count), addresses).len(), read.replace(0)), (16, 16));
+        let line = |state: &str, i: u32| {
+            format!(
+                "{i}: 00000000:1F40 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 0 0 {i} 1 0 100 0 0 10 0"
+            )
+        };
+        let many = std::iter::once("sl".to_owned()).chain((0..1_000_000).map(|i| line("0A", i)));
+        assert_eq!(listening(many.map(count), sockets).len(), 1024);
+        assert!(read.replace(0) <= 1026);
+        let connections = ["sl".to_owned(), line("0A", 1)].into_iter().chain((0..1_000_000).map(|i| line("01", i)));
+        assert_eq!(listening(connections.map(count), sockets).len(), 1, "connections come after all that listens");
+        assert!(read.get() <= 3);
+    }
+
+    #[test]
+    fn of_so_many_namespaces_only_some_are_read() {
+        let mut namespaces = Namespaces::default();
+        let dummy =
+            |i| Namespace { link: PathBuf::from(format!("net:[{i}]")), ..Namespace::for_test(false, vec![], &[]) };
+        namespaces.list.extend((0..MOST).map(dummy));
+        assert!(namespaces.own().is_some(), "its own is always read");
+        assert_eq!(namespaces.list.len(), MOST + 1);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::namespace::{Namespaces, sockets_of};
 use super::scan::{Pid, Processes, Scanner};
+use super::user::{User, has_honest_addresses};
 use crate::engine::launch;
 use crate::model::address::{UrlHost, is_of_localhost};
 use crate::net::endpoint::Endpoint;
@@ -130,7 +131,8 @@ fn listener(endpoint: &Endpoint, processes: &Processes, namespaces: &mut Namespa
         .filter(|(at, _)| at.port() == port && asked(at.ip().to_canonical()))
         .map(|(_, inode)| *inode)
         .collect();
-    if let Some(target) = published(port, processes) {
+    let trusted = |pid| User::of(pid).is_some_and(|user| !user.is_stranger());
+    if let Some(target) = published(port, processes, trusted) {
         return inside(target, processes, namespaces);
     }
     if inodes.is_empty() {
@@ -156,6 +158,10 @@ fn topmost(pids: &[Pid], processes: &Processes) -> Option<Process> {
 fn inside(at: SocketAddr, processes: &Processes, namespaces: &mut Namespaces) -> Option<Process> {
     let mut holders = Vec::new();
     for (pid, _) in processes.engines() {
+        // Others may give themselves any address.
+        if !has_honest_addresses(pid) {
+            continue;
+        }
         let Some(namespace) = namespaces.of(pid).filter(|n| !n.own && n.addresses.contains(&at.ip())) else { continue };
         let is_there = |bound: &SocketAddr| {
             let ip = bound.ip().to_canonical();
@@ -171,8 +177,8 @@ fn inside(at: SocketAddr, processes: &Processes, namespaces: &mut Namespaces) ->
 }
 
 /// Where Docker's proxy hands a port of this host on to, as its command line says.
-fn published(port: u16, processes: &Processes) -> Option<SocketAddr> {
-    processes.proxies().find_map(|words| {
+fn published(port: u16, processes: &Processes, trusted: impl Fn(Pid) -> bool) -> Option<SocketAddr> {
+    processes.proxies().filter(|(pid, _)| trusted(*pid)).find_map(|(_, words)| {
         let option = |name| launch::option(words, &[name]);
         let same = option("-host-port")?.parse::<u16>().ok()? == port && option("-proto") != Some("udp");
         let ip: IpAddr = option("-container-ip")?.parse().ok()?;
@@ -232,10 +238,11 @@ mod tests {
             "6 1 docker-proxy -proto udp -host-ip 0.0.0.0 -host-port 8081 -container-ip 172.17.0.3 -container-port 8001",
             "7 1 docker-proxy -host-port 8082",
         ]);
-        assert_eq!(published(8080, &processes).map(|at| at.to_string()).as_deref(), Some("172.17.0.2:8000"));
+        assert_eq!(published(8080, &processes, |_| true).map(|at| at.to_string()).as_deref(), Some("172.17.0.2:8000"));
         for port in [8000, 8081, 8082] {
-            assert_eq!(published(port, &processes), None);
+            assert_eq!(published(port, &processes, |_| true), None);
         }
+        assert_eq!(published(8080, &processes, |_| false), None, "anybody may write such a command line");
     }
 
     #[test]

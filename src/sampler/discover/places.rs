@@ -2,13 +2,14 @@
 //!
 //! It must not open a socket. Invariant: what answers at a place that is not certainly the process's own
 //! socket counts as that process only when nothing speaks against it, and the start time that it tells
-//! has to be that of the process.
+//! has to be that of the process. A network namespace whose addresses its user may have chosen is not asked at all.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::namespace::{Namespace, Namespaces, ask_here, ask_inside, sockets_of};
 use super::scan::{Pid, Processes};
+use super::user;
 use crate::engine::launch::{self, Family, Launch};
 
 /// Why a place should be the process's own.
@@ -39,10 +40,15 @@ pub(super) struct Places {
     pub(super) hidden: bool,
     /// It listens, but at loopback addresses of another network namespace only: at this one.
     pub(super) shut: Option<SocketAddr>,
+    /// It lives in a network namespace whose addresses another user may have chosen.
+    pub(super) dishonest: bool,
 }
 
 /// Most places of one process that are asked.
 const MOST: usize = 16;
+
+/// Most listening sockets of one process from which its places are made.
+const MOST_SOCKETS: usize = 64;
 
 /// Where a process can be asked.
 pub(super) fn places_of(pid: Pid, launch: Launch, words: &[String], namespaces: &mut Namespaces) -> Places {
@@ -52,17 +58,22 @@ pub(super) fn places_of(pid: Pid, launch: Launch, words: &[String], namespaces: 
 
 /// The same for a process that was `told` a port, or has a `usual` one.
 pub(super) fn places_at(pid: Pid, told: Option<u16>, usual: Option<u16>, namespaces: &mut Namespaces) -> Places {
+    let likely = told.or(usual);
     let seen = sockets_of(pid).and_then(|inodes| {
         if inodes.is_empty() {
             return Some(Places::default());
         }
-        Some(in_namespace(namespaces.of(pid)?, &inodes))
+        let namespace = namespaces.of(pid)?;
+        if !namespace.own && !user::has_honest_addresses(pid) {
+            return Some(Places { dishonest: true, ..Places::default() });
+        }
+        Some(in_namespace(namespace, &inodes, likely))
     });
     let mut places = seen.unwrap_or_else(|| {
         let at = told.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        Places { list: at.map(|at| Place { at, how: How::SamePort }).into_iter().collect(), hidden: true, shut: None }
+        let list = at.map(|at| Place { at, how: How::SamePort }).into_iter().collect();
+        Places { list, hidden: true, ..Places::default() }
     });
-    let likely = told.or(usual);
     places.list.sort_by_key(|place| (place.how as u8, Some(place.at.port()) != likely, place.at));
     places.list.dedup();
     places.list.truncate(MOST);
@@ -72,15 +83,18 @@ pub(super) fn places_at(pid: Pid, told: Option<u16>, usual: Option<u16>, namespa
 /// Port of Triton's metrics unless it is told another one; its others speak the inference protocols.
 const TRITON_METRICS: u16 = 8002;
 
-fn in_namespace(namespace: &Namespace, inodes: &HashSet<u64>) -> Places {
-    let bound = || namespace.listening.iter().filter(|(_, inode)| inodes.contains(inode)).map(|(at, _)| *at);
+fn in_namespace(namespace: &Namespace, inodes: &HashSet<u64>, likely: Option<u16>) -> Places {
+    let held = namespace.listening.iter().filter(|(_, inode)| inodes.contains(inode)).map(|(at, _)| *at);
+    let (mut bound, others): (Vec<_>, Vec<_>) = held.partition(|at| Some(at.port()) == likely);
+    bound.extend(others);
+    bound.truncate(MOST_SOCKETS);
     if namespace.own {
-        let list = bound().map(|at| Place { at: ask_here(at), how: How::Own }).collect();
-        return Places { list, ..Places::default() };
+        let here = bound.into_iter().filter_map(|at| ask_here(at, &namespace.addresses));
+        return Places { list: here.map(|at| Place { at, how: How::Own }).collect(), ..Places::default() };
     }
     let mut places = Places::default();
     let mut open = false;
-    for at in bound() {
+    for at in bound {
         if at.ip().to_canonical().is_loopback() {
             places.shut = places.shut.or(Some(at));
             continue;
@@ -159,8 +173,8 @@ mod tests {
 
     #[test]
     fn only_listening_sockets_of_the_process_count() {
-        let namespace = Namespace::for_test(true, table(), &["192.0.2.2"]);
-        let of = |inodes: &[u64]| shown(&in_namespace(&namespace, &inodes.iter().copied().collect()));
+        let namespace = Namespace::for_test(true, table(), &["192.0.2.2", "10.0.0.5"]);
+        let of = |inodes: &[u64]| shown(&in_namespace(&namespace, &inodes.iter().copied().collect(), None));
         assert_eq!(of(&[101, 102]), ["Own 127.0.0.1:8000"]);
         assert_eq!(of(&[103, 104]), ["Own 127.0.0.1:8001", "Own 10.0.0.5:8002"]);
         assert!(of(&[102, 999]).is_empty());
@@ -169,13 +183,29 @@ mod tests {
     #[test]
     fn a_container_is_asked_at_its_addresses_and_where_its_port_may_be_published() {
         let namespace = Namespace::for_test(false, table(), &["172.17.0.2"]);
-        let of = |inodes: &[u64]| in_namespace(&namespace, &inodes.iter().copied().collect());
+        let of = |inodes: &[u64]| in_namespace(&namespace, &inodes.iter().copied().collect(), None);
         let open = of(&[101, 103]);
         assert_eq!(shown(&open), ["Inside 172.17.0.2:8000", "SamePort 127.0.0.1:8000"]);
         assert_eq!(open.shut, None, "something else is open");
         let shut = of(&[103]);
         assert!(shut.list.is_empty());
         assert_eq!(shut.shut.unwrap().to_string(), "127.0.0.1:8001");
+    }
+
+    /// Fault: engine: a process listens on a thousand ports in a network namespace
+    /// Seen: `16` places of it are asked, the port that it was told first
+    /// Works: every other engine, in bounded memory
+    /// Recovers: needs nothing
+    #[test]
+    fn places_are_cut_before_they_are_multiplied() {
+        let table = (1..=1000_u16).map(|port| (SocketAddr::from(([0, 0, 0, 0], port)), u64::from(port))).collect();
+        let addresses: Vec<String> = (1..=16).map(|i| format!("172.17.0.{i}")).collect();
+        let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        let namespace = Namespace::for_test(false, table, &addresses);
+        let places = in_namespace(&namespace, &(1..=1000).collect(), Some(990));
+        assert_eq!(places.list.len(), MOST_SOCKETS * 17);
+        assert!(places.list.iter().any(|place| place.at.port() == 990), "whatever comes before it in the table");
+        assert_eq!(MOST.to_string(), "16");
     }
 
     #[test]

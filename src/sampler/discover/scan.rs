@@ -52,9 +52,9 @@ impl Processes {
     }
 
     /// Command lines of Docker's proxies, which hand ports of this host on to containers.
-    pub(super) fn proxies(&self) -> impl Iterator<Item = &[String]> {
-        let words = self.0.values().map(|seen| seen.words.as_slice());
-        words.filter(|words| words.first().is_some_and(|word| base_name(word) == PROXY))
+    pub(super) fn proxies(&self) -> impl Iterator<Item = (Pid, &[String])> {
+        let words = self.0.iter().map(|(&pid, seen)| (pid, seen.words.as_slice()));
+        words.filter(|(_, words)| words.first().is_some_and(|word| base_name(word) == PROXY))
     }
 
     /// Every process id, in no order.
