@@ -9,6 +9,7 @@
 mod gpm;
 mod gpu;
 mod health;
+mod notes;
 mod open;
 mod pace;
 mod processes;

@@ -25,6 +25,7 @@ use super::super::thread::{Due, SECOND_VALID_MS, Ticker};
 use super::super::{Context, Options};
 use super::gpu::Gpu;
 use super::health;
+use super::notes::{Note, together};
 use super::pace::Pace;
 use super::shown::Shown;
 use super::watchdog::{Doing, Heart, STALLED_US};
@@ -46,6 +47,12 @@ pub(super) enum End {
     /// Others are there than it began with.
     Changed,
 }
+
+/// Why a GPU has no activity: who may read it, and that it is split.
+const DENIED: &str = "activity counters (GPM) are for administrators only; run as root, or load the driver with \
+                      NVreg_RestrictProfilingToAdminUsers=0";
+const SPLIT: &str = "into instances (MIG): the driver gives no utilisation of the whole; a DCGM exporter (--dcgm URL) gives \
+                     the activity of the instances";
 
 /// A driver in use.
 pub(super) struct Session<'a, 'n> {
@@ -77,6 +84,7 @@ impl<'a, 'n> Session<'a, 'n> {
     ) -> Self {
         let clock = &*context.clock;
         let (mut gpus, mut unopened, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut errors = Vec::new();
         if count as usize > GPUS {
             notes.push(format!("the driver counts {count} GPUs, of which the first {GPUS} are read"));
         }
@@ -86,15 +94,12 @@ impl<'a, 'n> Session<'a, 'n> {
                 Ok(gpu) => gpus.push(gpu),
                 Err(error) => {
                     unopened.push(u32::from(index));
-                    match unopened.len() {
-                        // Each in turn would say the same at a length that no screen has.
-                        ..=4 => notes.push(format!("GPU {index} cannot be opened: {}", health::words(&error))),
-                        5 => notes.push("nor can others after it".to_owned()),
-                        _ => {}
-                    }
+                    let rest = health::words(&error);
+                    errors.push((u32::from(index), Note { of: String::new(), is: [" cannot be opened: "; 2], rest }));
                 }
             }
         }
+        notes.extend(together(errors));
         let ids: Vec<_> =
             gpus.iter().map(|gpu| heart.inside(clock, Doing::Reading(gpu.index), || gpu.id()).0).collect();
         notes.extend(
@@ -239,7 +244,7 @@ impl<'a, 'n> Session<'a, 'n> {
         let all_the_same = self.gpus.len() > 1 && troubles.clone().all(|trouble| trouble == self.trouble());
         match self.trouble().filter(|_| all_the_same) {
             Some(trouble) => notes.push(format!("the driver answers no question about any GPU: {trouble}")),
-            None => notes.extend(self.gpus.iter().filter_map(note)),
+            None => notes.extend(together(self.gpus.iter().filter_map(note))),
         }
         notes.extend(self.pace.slowed());
         let why = notes.join("; ").into();
@@ -273,21 +278,16 @@ fn strangers(data: &Data, at: Time) -> Vec<u32> {
 }
 
 /// What is to be said of a GPU that does not give all it should.
-fn note(gpu: &Gpu<'_>) -> Option<String> {
-    let (index, name) = (gpu.index, &gpu.name);
-    if let Some(trouble) = &gpu.health().trouble {
-        Some(format!("GPU {index} ({name}) answers no question: {trouble}"))
+fn note(gpu: &Gpu<'_>) -> Option<(u32, Note)> {
+    let note = if let Some(trouble) = &gpu.health().trouble {
+        let is = [" answers no question: ", " answer no question: "];
+        Note { of: format!(" ({})", gpu.name), is, rest: trouble.clone() }
     } else if gpu.health().gpm_denied {
-        Some(format!(
-            "GPU {index}: activity counters (GPM) are for administrators only; run as root, or load the driver with \
-             NVreg_RestrictProfilingToAdminUsers=0"
-        ))
+        Note { of: String::new(), is: [": "; 2], rest: DENIED.to_owned() }
     } else if gpu.is_split() {
-        Some(format!(
-            "GPU {index} is split into instances (MIG): the driver gives no utilisation of the whole; a DCGM exporter \
-             (--dcgm URL) gives the activity of its instances"
-        ))
+        Note { of: String::new(), is: [" is split ", " are split "], rest: SPLIT.to_owned() }
     } else {
-        None
-    }
+        return None;
+    };
+    Some((u32::from(gpu.index), note))
 }

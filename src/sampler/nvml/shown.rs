@@ -1,6 +1,7 @@
 //! Which GPUs the driver showed, so that what has changed can be said when it is opened again.
 
 use super::super::gpu_ids::GpuId;
+use super::notes::{Note, together};
 
 /// The GPUs of the last session: number, product, and the driver's name for the very device.
 #[derive(Debug, Default)]
@@ -18,10 +19,14 @@ impl Shown {
         for (index, product, uuid) in &self.0 {
             match now.iter().find(|gpu| gpu.index == *index) {
                 None if u32::from(*index) >= count => {
-                    notes.push(format!("GPU {index} ({product}) is gone: the driver shows {count} now"));
+                    let rest = format!("the driver shows {count} now");
+                    let note = Note { of: format!(" ({product})"), is: [" is gone: ", " are gone: "], rest };
+                    notes.push((u32::from(*index), note));
                 }
                 Some(gpu) if gpu.uuid != *uuid && gpu.uuid.is_some() && uuid.is_some() => {
-                    notes.push(format!("GPU {index} is another device than before: what was read before is not of it"));
+                    let is = [" is another device", " are other devices"];
+                    let rest = " than before: what was read before is not of the same".to_owned();
+                    notes.push((u32::from(*index), Note { of: String::new(), is, rest }));
                 }
                 _ => {}
             }
@@ -29,7 +34,7 @@ impl Shown {
         // One that is gone stays so until it is back.
         self.0.retain(|(index, ..)| now.iter().all(|gpu| gpu.index != *index));
         self.0.extend(now.iter().map(|gpu| (gpu.index, name(gpu.index).unwrap_or("GPU").to_owned(), gpu.uuid.clone())));
-        notes
+        together(notes)
     }
 }
 

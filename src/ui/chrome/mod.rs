@@ -2,6 +2,7 @@
 //! numbers of a screen too small for panes. Words are made in `prepare` in reused buffers; drawing
 //! only writes. It knows no pane's content.
 
+mod fit;
 mod frame;
 mod line;
 pub(in crate::ui) mod words;
@@ -16,6 +17,7 @@ use crate::probe::board::Board;
 use crate::store::{Data, HistogramWindow, Window};
 
 pub use frame::{draw_frame, draw_tabs};
+use fit::{BETWEEN, fit};
 use line::{GAP, Line};
 use words::{Ago, Count, Down, Latency, Port, Position};
 
@@ -351,7 +353,8 @@ impl Chrome {
 
     /// Draws what is missing, and why.
     pub fn draw_notices(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
-        put_wrapped(buf, area, theme.style(if self.urgent { Role::Warn } else { Role::Text }), &self.notice);
+        let text = fit(&self.notice, area.width, area.height);
+        put_wrapped(buf, area, theme.style(if self.urgent { Role::Warn } else { Role::Text }), &text);
     }
 
     /// Draws keys to the left and own cost to the right.
@@ -404,7 +407,7 @@ fn say(notice: &mut String, about: &str, text: &str) {
         return;
     }
     if !notice.is_empty() {
-        notice.push_str(" · ");
+        notice.push_str(BETWEEN);
     }
     if !about.is_empty() {
         notice.push_str(about);
