@@ -65,22 +65,22 @@ impl Run {
     }
 
     pub(crate) fn every(library: &Path, interval_ms: u64) -> Self {
-        Self::of(Options { nvml_library: Some(library.to_owned()), ..Options::default() }, interval_ms)
+        Self::of(&Options { nvml_library: Some(library.to_owned()), ..Options::default() }, interval_ms)
     }
 
     /// With a DCGM exporter at this URL as well.
     pub(crate) fn with_exporter(library: &Path, interval_ms: u64, dcgm_url: Option<String>) -> Self {
         let options = Options { nvml_library: Some(library.to_owned()), dcgm_url, ..Options::default() };
-        Self::of(options, interval_ms)
+        Self::of(&options, interval_ms)
     }
 
     /// With the library loaded by `loader` first.
     pub(crate) fn loaded_by(loader: &str, library: &Path) -> Self {
         let (nvml_library, loader) = (Some(library.to_owned()), Some(PathBuf::from(loader)));
-        Self::of(Options { nvml_library, loader, ..Options::default() }, 100)
+        Self::of(&Options { nvml_library, loader, ..Options::default() }, 100)
     }
 
-    fn of(options: Options, interval_ms: u64) -> Self {
+    fn of(options: &Options, interval_ms: u64) -> Self {
         let store = Arc::new(Store::new(Retention::HOUR));
         let (tap, batches) = sync_channel(10_000);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
@@ -93,7 +93,7 @@ impl Run {
         };
         for id in ["nvml", "dcgm"] {
             let sampler = SAMPLERS.iter().find(|sampler| sampler.id == id).unwrap();
-            (sampler.start)(&context, &options);
+            (sampler.start)(&context, options);
         }
         Self { store, stop, batches, clock }
     }
