@@ -424,6 +424,11 @@ fn a_notice_says_which_engine_it_is_about() {
     other.state = Some(SourceState::Failed("connection refused".into()));
     rig.store.push(&other);
     rig.shows(&[":8001: connection refused"]);
+    // However much another source has to say.
+    let mut wordy = Batch::new(SourceId::Nvml, rig.now, 3500);
+    wordy.state = Some(SourceState::Degraded("GPU 0 has much to say of itself; ".repeat(60).into()));
+    rig.store.push(&wordy);
+    rig.shows(&["GPU 0 has much to say of itself", "…", ":8001: connection refused"]);
 }
 
 /// Fault: host: the machine is suspended for a minute, or warptop is stopped and goes on

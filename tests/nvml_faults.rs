@@ -268,6 +268,19 @@ fn a_gpu_in_mig_mode_says_what_is_not_told() {
     assert_eq!(source, Some("time"), "so that an exporter may say it");
 }
 
+/// Fault: driver: the same is wrong with many GPUs
+/// Seen: `GPUs 0 to 7: activity counters (GPM) are for administrators only`, once
+/// Works: everything else
+/// Recovers: each GPU by itself
+#[test]
+fn the_same_note_of_many_gpus_is_said_once() {
+    let fake = Fake::new(&["GPM_DENIED", "GPUS=8"]);
+    let run = Run::new(&fake.library);
+    let words = "GPUs 0 to 7: activity counters (GPM) are for administrators only";
+    run.until(words, |data| state(data).why().contains(words));
+    assert_eq!(run.state().why().matches("activity counters").count(), 1, "{:?}", run.state());
+}
+
 /// Fault: driver: hundreds of processes on a GPU
 /// Seen: all are counted, however many have a row
 /// Works: everything

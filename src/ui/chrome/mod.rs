@@ -16,8 +16,8 @@ use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Tim
 use crate::probe::board::Board;
 use crate::store::{Data, HistogramWindow, Window};
 
-pub use frame::{draw_frame, draw_tabs};
 use fit::{BETWEEN, fit};
+pub use frame::{draw_frame, draw_tabs};
 use line::{GAP, Line};
 use words::{Ago, Count, Down, Latency, Port, Position};
 
