@@ -48,17 +48,17 @@ fn a_hang_in_any_function_is_said() {
 /// Recovers: it is tried again every 10 s
 #[test]
 fn a_library_that_cannot_survive_its_start_is_not_loaded() {
-    let program = env!("CARGO_BIN_EXE_warptop");
+    let loader = env!("CARGO_BIN_EXE_warptop");
     for (start, how) in [("*(volatile int *)16=1", "signal 11"), ("exit(0)", "exit code 0")] {
         let fake = Fake::new(&[&format!("START={start}")]);
-        let run = Run::loaded_by(program, &fake.library);
+        let run = Run::loaded_by(loader, &fake.library);
         run.until(how, |data| matches!(state(data), SourceState::Failed(_)));
         let state = run.state();
         assert!(state.why().contains("the NVIDIA library") && state.why().contains(how), "{state:?}");
         assert!(state.why().contains("while it was loaded"), "{state:?}");
     }
     let fine = Fake::new(&[]);
-    Run::loaded_by(program, &fine.library).until_read(1);
+    Run::loaded_by(loader, &fine.library).until_read(1);
 }
 
 /// Fault: driver: every question gets the same error (unknown error, version mismatch, shut down, GPU lost, reset due)
@@ -96,7 +96,7 @@ fn the_same_error_for_everything_is_said_and_passes() {
         });
         // It is let go, so that it can be reset or loaded anew, and opened again.
         run.until("the driver to be closed", |_| fake.noted("shutdown"));
-        run.until("another attempt", |data| state(data).why().contains("GPU 1 cannot be opened"));
+        run.until("another attempt", |data| state(data).why().contains("GPUs 0 and 1 cannot be opened"));
         assert!(run.state().why().contains(words), "{error}: {:?}", run.state());
         std::fs::remove_file(fake.library.with_file_name("all")).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -201,7 +201,7 @@ fn garbage_is_no_number_anywhere() {
 }
 
 /// Fault: driver: more or fewer GPUs in mid-run, or another device under the same number
-/// Seen: `GPU 1 (NVIDIA Unheard Of) is gone: the driver shows 1 now`, `GPU 0 is another device than before`; a new GPU is shown
+/// Seen: `GPUs 1 and 2 (NVIDIA Unheard Of) are gone: the driver shows 1 now`, `GPU 0 is another device than before`; a new GPU is shown
 /// Works: the GPUs that stay
 /// Recovers: the driver is opened again within 20 s
 #[test]
@@ -215,7 +215,7 @@ fn gpus_that_come_and_go_are_noticed() {
     fake.set("count", "1");
     fake.control("other");
     run.until("the loss", |data| {
-        state(data).why().contains("GPU 1 (NVIDIA Unheard Of) is gone: the driver shows 1 now")
+        state(data).why().contains("GPUs 1 and 2 (NVIDIA Unheard Of) are gone: the driver shows 1 now")
     });
     assert!(run.state().why().contains("GPU 0 is another device than before"), "{:?}", run.state());
     assert!(matches!(run.state(), SourceState::Degraded(_)));
