@@ -168,7 +168,8 @@ impl CpuTicks {
         let idle = self.idle.saturating_sub(before.idle);
         match self.all.checked_sub(before.all) {
             None | Some(0) => Err(Why::NotYet),
-            Some(all) => Ok(100.0 * all.saturating_sub(idle) as f64 / all as f64),
+            // In this order it cannot be rounded above 100.
+            Some(all) => Ok(100.0 * (all.saturating_sub(idle) as f64 / all as f64)),
         }
     }
 }

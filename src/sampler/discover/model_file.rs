@@ -83,8 +83,8 @@ const OF_THE_KERNEL: &[u64] = &[
 
 impl Files {
     fn of(pid: Pid) -> Result<Self, String> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         const HIDDEN: &str = "its files cannot be seen: it is another user's process";
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = open(format!("/proc/{pid}/root"), flags, Mode::empty()).map_err(|_| HIDDEN)?;
         Ok(Self { root, user: User::of(pid).ok_or(HIDDEN)? })
     }
@@ -96,10 +96,7 @@ impl Files {
         let stat = fstat(&found)?;
         let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
             && !OF_THE_KERNEL.contains(&fstatfs(&found)?.f_type.cast_unsigned());
-        match plain && self.user.may_read(&stat) {
-            true => Ok(found),
-            false => Err(io::ErrorKind::InvalidInput.into()),
-        }
+        if plain && self.user.may_read(&stat) { Ok(found) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
     fn text(&self, path: &str) -> io::Result<String> {

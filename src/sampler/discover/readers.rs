@@ -45,10 +45,8 @@ impl Readers {
         let user = user?;
         let read = async {
             let place = self.places_of(user).acquire_owned().await.ok()?;
-            let strange = match is_stranger(user) {
-                true => Some(Arc::clone(&self.strangers).acquire_owned().await.ok()?),
-                false => None,
-            };
+            let strange =
+                if is_stranger(user) { Some(Arc::clone(&self.strangers).acquire_owned().await.ok()?) } else { None };
             let task = tokio::task::spawn_blocking(move || {
                 let _places = (place, strange);
                 work()
