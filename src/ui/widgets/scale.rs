@@ -4,7 +4,7 @@
 //! Else the upper end is the next of a coarse grid of round numbers above what is shown: it changes
 //! seldom, and since it depends on nothing but the data, two frames of the same data are the same.
 
-/// A linear axis. Its ends lie within [`FARTHEST`], so that their difference is a number.
+/// A linear axis. Its ends lie within `FARTHEST`, so that their difference is a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     lo: f64,
