@@ -63,29 +63,12 @@ impl Read for Slices<'_> {
 mod tests {
     use super::*;
     use std::io::Write;
-    use std::sync::atomic::{AtomicU64, Ordering};
 
     use flate2::Compression;
     use flate2::write::GzEncoder;
 
-    use crate::model::Time;
     use crate::net::answer::MAX_BODY;
-
-    /// Each look at it costs a millisecond of CPU time.
-    #[derive(Default)]
-    struct Looks(AtomicU64);
-
-    impl Clock for Looks {
-        fn now(&self) -> Time {
-            Time(0)
-        }
-        fn micros(&self) -> u64 {
-            0
-        }
-        fn cpu_micros(&self) -> u64 {
-            self.0.fetch_add(1_000, Ordering::Relaxed)
-        }
-    }
+    use crate::sampler::work::tests::CostlyClock;
 
     fn gzip(body: &[u8]) -> Vec<u8> {
         let mut packed = GzEncoder::new(Vec::new(), Compression::best());
@@ -95,7 +78,7 @@ mod tests {
 
     #[test]
     fn what_was_packed_is_unpacked_as_far_as_it_may_be_long() {
-        let clock = Looks::default();
+        let clock = CostlyClock::new(1_000);
         let body = b"vllm:num_requests_running 3\n".repeat(1000);
         let packed = gzip(&body);
         let two: Vec<u8> = [packed.as_slice(), &packed].concat();
@@ -112,13 +95,13 @@ mod tests {
     /// Recovers: with the first good answer
     #[test]
     fn unpacking_ends_when_it_has_cost_enough_whatever_comes_of_it() {
-        let clock = Looks::default();
+        let clock = CostlyClock::new(1_000);
         // Of 20 bytes each, and nothing in them: one call of the decoder takes them all.
         let bomb = gzip(b"").repeat(200_000);
         let trouble = unpack(&bomb, MAX_BODY, &clock).unwrap_err();
         assert_eq!(trouble, Trouble::Unpacking);
         assert!(trouble.to_string().contains("it takes very long to unpack"));
-        let looks = clock.0.load(Ordering::Relaxed) / 1_000;
+        let looks = clock.cpu_micros() / 1_000;
         assert!((200..250).contains(&looks), "{looks} ms, and not the {} slices of it", bomb.len() / SLICE);
     }
 }

@@ -134,18 +134,26 @@ impl Desk {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::sampler) mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::mpsc;
 
     use crate::model::{SystemClock, Time};
 
-    /// Every piece of work takes 60 ms of CPU time.
-    #[derive(Default)]
-    struct Dear(AtomicU64);
+    /// From one look at the CPU time used to the next it is so much more, µs.
+    pub(in crate::sampler) struct CostlyClock {
+        step: u64,
+        used: AtomicU64,
+    }
 
-    impl Clock for Dear {
+    impl CostlyClock {
+        pub(in crate::sampler) const fn new(step: u64) -> Self {
+            Self { step, used: AtomicU64::new(0) }
+        }
+    }
+
+    impl Clock for CostlyClock {
         fn now(&self) -> Time {
             Time(0)
         }
@@ -153,7 +161,7 @@ mod tests {
             0
         }
         fn cpu_micros(&self) -> u64 {
-            self.0.fetch_add(60_000, Ordering::Relaxed)
+            self.used.fetch_add(self.step, Ordering::Relaxed)
         }
     }
 
@@ -179,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_cost_of_a_reading_is_that_of_its_pieces() {
-        let desk = Desk::new(Arc::new(Dear::default()));
+        let desk = Desk::new(Arc::new(CostlyClock::new(60_000)));
         let mut spent = Spent::default();
         runtime().block_on(async {
             for bytes in [0, SMALL, SMALL + 1] {
