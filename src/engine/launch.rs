@@ -234,7 +234,8 @@ fn program<T: AsRef<str>>(words: &[T]) -> Option<(Running<'_>, &[T])> {
     }
 }
 
-fn base_name(path: &str) -> &str {
+/// The last part of a path.
+pub fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 

@@ -13,10 +13,11 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt::{self, Display};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::model::clock::date;
+use crate::model::lock;
 use crate::model::secret::mask_line;
 use crate::model::text::clean_to;
 use crate::model::{Batch, Clock, Edge, Mark, SourceId, SourceState, Time};
@@ -140,10 +141,6 @@ impl fmt::Debug for EventLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventLog").field("place", &self.shared.place).finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl EventLog {

@@ -14,12 +14,12 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid};
 
-use crate::model::{Clock, text};
+use crate::model::{Clock, lock, text};
 use crate::net::access::TOKEN_VARIABLE;
 use crate::net::sealed::Sealed;
 
@@ -176,7 +176,7 @@ fn run(
     }
     let status = child.wait();
     wait_for_group(group);
-    let end = end.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect::<Vec<u8>>();
+    let end = lock(&end).iter().copied().collect::<Vec<u8>>();
     hear(Heard::Gone(how(&status, &end)));
 }
 
@@ -268,7 +268,7 @@ fn keep_end(mut stderr: impl Read + Send + 'static, end: Arc<Mutex<VecDeque<u8>>
             if n == 0 {
                 return;
             }
-            let mut end = end.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut end = lock(&end);
             end.extend(&buffer[..n]);
             let surplus = end.len().saturating_sub(STDERR);
             end.drain(..surplus);

@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::diagnosis::level::LevelJudge;
-use crate::model::{Batch, Clock, Edge, Mark, SourceId, Time};
+use crate::model::{Batch, Clock, Edge, Mark, SourceId, Time, lock};
 use crate::probe::board::Board;
 use crate::probe::child::{Child, Heard};
 use crate::probe::files::{Files, FilesError, Lock, Locked};
@@ -95,7 +95,7 @@ enum Todo {
 
 impl Shared {
     fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.board)
     }
 
     fn changed(&self) {
@@ -138,7 +138,7 @@ impl Probes {
 
     /// The report of that run, if it was the last one.
     pub fn report(&self, run: &str) -> Option<Report> {
-        self.shared.last.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|report| report.run == run)
+        lock(&self.shared.last).clone().filter(|report| report.run == run)
     }
 
     /// Asks for the probe at `place` in [`PROBES`], on what it needs of `aim`, with these parameters or its own.
@@ -552,7 +552,7 @@ impl Worker {
             board.ended(&report);
         }
         self.ceilings.add(&report);
-        *self.shared.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
+        *lock(&self.shared.last) = Some(report);
         // Only now may the next run begin, here or in another process: it can read this one's report.
         drop(active);
         self.tell(place, &Event::Kept(Arc::clone(&ended.ask.run), kept));

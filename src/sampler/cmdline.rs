@@ -10,10 +10,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use crate::model::limits::COMMAND_BYTES;
+use crate::model::lock;
 
 /// How long a file is waited for: the kernel gives it in microseconds, and a process that starts or ends holds the lock
 /// for a few milliseconds.
@@ -37,10 +38,6 @@ struct PatientReader {
     /// The thread that reads; none before the first file and after one that hung.
     worker: Mutex<Option<Sender<Order>>>,
     hung: Arc<Mutex<HashSet<PathBuf>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PatientReader {

@@ -4,7 +4,7 @@
 //! (`discover`), read (`watch`) or what they say (`engine`). Invariants: engines named on the command
 //! line keep the numbers 0, 1 …; no place is listed twice; what was found moves with its process.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use reqwest::Client;
@@ -15,7 +15,7 @@ use super::work::{Desk, valid_ms};
 use super::{Context, Options, Sampler, discover, thread, watch};
 use crate::engine::Adapter;
 use crate::model::limits::{ENGINES, FOUND_ENGINES};
-use crate::model::{Batch, FactKey, Metric, SourceId, SourceState, Subject, text};
+use crate::model::{Batch, FactKey, Metric, SourceId, SourceState, Subject, lock, text};
 use crate::net::access::Access;
 use crate::net::endpoint::Endpoint;
 
@@ -222,7 +222,7 @@ impl Net {
     }
 
     fn roster(&self) -> MutexGuard<'_, Roster> {
-        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.roster)
     }
 
     /// Number of engines listed.

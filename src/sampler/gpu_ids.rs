@@ -2,9 +2,10 @@
 //!
 //! Kept beside the store, since nothing of it is shown or recorded: it tells one machine from another.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::engine::dcgm::Row;
+use crate::model::lock;
 
 /// One GPU as the driver names it.
 #[derive(Clone, Debug)]
@@ -23,11 +24,11 @@ pub struct GpuIds(Arc<Mutex<Vec<GpuId>>>);
 impl GpuIds {
     /// Notes the GPUs that the driver shows.
     pub(super) fn note(&self, gpus: Vec<GpuId>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = gpus;
+        *lock(&self.0) = gpus;
     }
 
     fn list(&self) -> Vec<GpuId> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 
     /// Whether the driver has shown no GPU yet.

@@ -7,11 +7,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tokio::sync::watch;
+
+use crate::model::lock;
 
 /// What came of a name; `None` while nothing has.
 type Found = Option<Result<Vec<SocketAddr>, ErrorKind>>;
@@ -32,10 +34,6 @@ impl fmt::Debug for Lookup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lookup").field("patience", &self.patience).finish_non_exhaustive()
     }
-}
-
-fn lock(under_way: &UnderWay) -> MutexGuard<'_, HashMap<String, watch::Receiver<Found>>> {
-    under_way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Lookup {

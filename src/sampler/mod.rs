@@ -27,14 +27,14 @@ mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 pub use gpu_ids::GpuIds;
 pub use nvml::{LOAD_DRIVER, load_driver};
 
 use crate::log::EventLog;
-use crate::model::{Batch, Clock, SourceId, Time};
+use crate::model::{Batch, Clock, SourceId, Time, lock};
 use crate::net::access::Access;
 use crate::net::tls::Authorities;
 use crate::store::Store;
@@ -71,7 +71,7 @@ impl Sink {
     pub fn send(&self, batch: &Batch) {
         {
             // Whoever comes second waits until that is said.
-            let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut newest = lock(&self.newest);
             let before = *newest;
             *newest = before.max(Some(batch.at));
             let paused_ms = before.map_or(0, |before| batch.at.since(before));
@@ -112,9 +112,9 @@ pub struct Stop(Arc<(AtomicBool, Mutex<()>, Condvar)>);
 impl Stop {
     /// Ends all that hold a clone.
     pub fn stop(&self) {
-        let (flag, lock, condvar) = &*self.0;
+        let (flag, mutex, condvar) = &*self.0;
         // Under the lock, so that no one misses the call between looking and waiting.
-        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = lock(mutex);
         flag.store(true, Ordering::Release);
         drop(guard);
         condvar.notify_all();
@@ -127,8 +127,8 @@ impl Stop {
 
     /// Waits; returns whether to end.
     pub fn wait(&self, duration: Duration) -> bool {
-        let (_, lock, condvar) = &*self.0;
-        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, mutex, condvar) = &*self.0;
+        let guard = lock(mutex);
         let woken = condvar.wait_timeout_while(guard, duration, |()| !self.stopped());
         drop(woken);
         self.stopped()

@@ -8,10 +8,10 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::model::{Batch, FactKey, SourceId, Subject, Time};
+use crate::model::{Batch, FactKey, SourceId, Subject, Time, lock};
 use crate::recording::{Header, OpenError, Problems, Reader};
 use crate::store::Store;
 
@@ -144,7 +144,7 @@ impl Replay {
 
     /// What is missing so far, as lines for the screen.
     pub fn problems(&self) -> Vec<String> {
-        self.0.problems.lock().unwrap_or_else(PoisonError::into_inner).texts()
+        lock(&self.0.problems).texts()
     }
 }
 
@@ -177,7 +177,7 @@ impl Shared {
     }
 
     fn tell(&self, problems: &Problems) {
-        self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone_from(problems);
+        lock(&self.problems).clone_from(problems);
     }
 }
 

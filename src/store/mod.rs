@@ -18,7 +18,7 @@ mod sources;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 pub use histogram::{HistogramSeries, HistogramWindow, Interval, MOST_PARTS, Parts};
 pub use processes::{ProcessRow, ProcessTable, ThreadRow};
@@ -29,7 +29,7 @@ pub use sources::Source;
 
 use crate::model::{
     Batch, Fact, FactKey, GpuProcess, HistogramSample, Kind, Metric, Reading, SourceId, SourceState, Subject, Time,
-    Why, limits,
+    Why, limits, lock,
 };
 use pauses::Pauses;
 use processes::ProcessHistory;
@@ -128,7 +128,7 @@ impl Store {
     /// Locks the store for reading. Copy what you need and let go.
     pub fn read(&self) -> MutexGuard<'_, Data> {
         // A panic while pushing leaves at worst half a batch: still better than no screen.
-        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.data)
     }
 
     /// Grows with every push: a reader that has seen this version has nothing new to draw.

@@ -15,6 +15,8 @@ use rustix::io::Errno;
 use rustix::process::getpgrp;
 use rustix::termios::{OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetpgrp, tcsetattr};
 
+use crate::model::lock;
+
 /// How long a write waits for room before it asks its caller whether to go on.
 const ROOM: Duration = Duration::from_millis(50);
 /// Bytes written at a time where a write may wait: a terminal that says it has room takes about that many.
@@ -66,7 +68,7 @@ impl Tty {
     /// # Errors
     /// When the terminal is gone.
     pub(super) fn make_raw(&self) -> io::Result<()> {
-        let mut before = self.before.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut before = lock(&self.before);
         let mut raw = match &*before {
             Some(before) => before.clone(),
             None => tcgetattr(&self.keys)?,

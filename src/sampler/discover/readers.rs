@@ -5,12 +5,13 @@
 //! user has more than [`EACH`] places; those who neither run warptop nor are root have [`STRANGERS`] together.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
 use super::user::is_stranger;
+use crate::model::lock;
 
 /// Readings of one user's files at a time.
 const EACH: usize = 8;
@@ -58,7 +59,7 @@ impl Readers {
 
     /// The places of a user; those of users who read nothing are forgotten.
     fn places_of(&self, user: u32) -> Arc<Semaphore> {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = lock(&self.users);
         users.retain(|id, places| *id == user || places.available_permits() < EACH || Arc::strong_count(places) > 1);
         Arc::clone(users.entry(user).or_insert_with(|| Arc::new(Semaphore::new(EACH))))
     }
@@ -70,7 +71,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     /// Fault: engine: files of another user's model never answer
-    /// Seen: `its files do not answer in time`
+    /// Seen: no size of the KV cache
     /// Works: the models of all other users are read
     /// Recovers: when that user's files answer
     #[test]

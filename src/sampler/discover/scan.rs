@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 
 use super::super::cmdline;
-use crate::engine::launch::{self, Family, Launch, Role};
+use crate::engine::launch::{self, Family, Launch, Role, base_name};
 
 /// A process id.
 pub(super) type Pid = i32;
@@ -145,10 +145,6 @@ const PROXY: &str = "docker-proxy";
 
 fn is_starter(word: &str) -> bool {
     STARTERS.contains(&base_name(word))
-}
-
-fn base_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Looks through the processes and remembers those that are of no interest.

@@ -43,10 +43,12 @@ impl User {
         if self.id == rustix::process::geteuid().as_raw() || self.id == 0 {
             return true;
         }
-        let bit = match () {
-            () if file.st_uid == self.id => 0o400,
-            () if self.groups.contains(&file.st_gid) => 0o040,
-            () => 0o004,
+        let bit = if file.st_uid == self.id {
+            0o400
+        } else if self.groups.contains(&file.st_gid) {
+            0o040
+        } else {
+            0o004
         };
         file.st_mode & bit != 0
     }
