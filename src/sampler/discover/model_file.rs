@@ -275,7 +275,7 @@ mod tests {
     }
 
     /// Fault: engine: another user's process names a model whose `config.json` only root may read
-    /// Seen: `not found` for that user: the file is not opened
+    /// Seen: no size of the KV cache: the file is not opened
     /// Works: files that the user may read
     /// Recovers: when the file's mode lets that user read it
     #[test]

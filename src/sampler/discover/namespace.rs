@@ -298,7 +298,7 @@ short
     }
 
     /// Fault: engine: another user's process binds its socket to an address that is not this host's
-    /// Seen: `nowhere` to ask: no request leaves
+    /// Seen: the engine is not listed: no request leaves
     /// Works: every other engine
     /// Recovers: when it listens at an address of this host
     #[test]
@@ -316,7 +316,7 @@ short
     }
 
     /// Fault: engine: another user's network namespace has any number of addresses and sockets
-    /// Seen: `1024` sockets and `16` addresses of it at most
+    /// Seen: nothing: 1,024 sockets and 16 addresses of it are looked at
     /// Works: every other engine, in bounded memory
     /// Recovers: needs nothing
     #[test]

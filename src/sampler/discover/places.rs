@@ -193,7 +193,7 @@ mod tests {
     }
 
     /// Fault: engine: a process listens on a thousand ports in a network namespace
-    /// Seen: `16` places of it are asked, the port that it was told first
+    /// Seen: nothing: 16 places of it are asked, the port that it was told first
     /// Works: every other engine, in bounded memory
     /// Recovers: needs nothing
     #[test]
