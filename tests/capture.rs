@@ -83,6 +83,23 @@ fn overload_queues_preempts_and_is_held_by_power() {
     );
 }
 
+/// The load begins at 6 s: half of the window is idle, and the mean over it describes neither half.
+#[test]
+fn means_of_the_busy_time_are_those_of_a_window_without_idle_time() {
+    let (half, _) = at(10_000, 8_000);
+    near(&half, "/gpus/0/busy/share_pct", 50.0);
+    near(&half, "/gpus/0/sm_active_pct", 31.0);
+    let (whole, _) = at(10_000, 4_000);
+    near(&whole, "/gpus/0/busy/share_pct", 100.0);
+    for figure in ["sm_active_pct", "dram_active_pct", "tensor_active_pct", "sm_clock_mhz", "power_w"] {
+        let path = format!("/gpus/0/busy/{figure}");
+        near(&half, &path, number(&whole, &path));
+    }
+    let (idle, _) = at(3_000, 3_000);
+    near(&idle, "/gpus/0/busy/share_pct", 0.0);
+    assert_eq!(idle["gpus"][0]["busy"]["sm_clock_mhz"], Value::Null, "{idle}");
+}
+
 #[test]
 fn an_idle_server_has_no_latency() {
     let (json, _) = at(3_000, 3_000);

@@ -156,8 +156,9 @@ mod tables {
                 fs::read_dir(root().join("src/diagnosis").join(dir)).unwrap().map(|entry| entry.unwrap().path())
             })
             .collect();
-        files.push(root().join("src/diagnosis/past.rs"));
-        files.push(root().join("src/diagnosis/timeline.rs"));
+        files.extend(
+            ["diagnosis/past.rs", "diagnosis/timeline.rs", "derive/busy.rs"].map(|file| root().join("src").join(file)),
+        );
         files.sort();
         let mut table = "| in | constant | value | what it is |\n| --- | --- | ---: | --- |\n".to_owned();
         for file in files {

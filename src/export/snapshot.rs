@@ -14,6 +14,7 @@ mod latency;
 use serde::Serialize;
 
 use self::diagnosis::{EventRow, FindingRow, Signal, events, rows, signals};
+use crate::derive::busy::BusyTime;
 use crate::derive::ceiling::{self, Ceiling};
 use crate::derive::throttle::{self, REASONS, Throttled};
 use crate::diagnosis::{Slo, Timeline};
@@ -70,6 +71,8 @@ struct Gpu {
     dram_active_pct: Option<f64>,
     util_gpu_time_pct: Option<f64>,
     util_mem_time_pct: Option<f64>,
+    /// The same over the part of the window in which it worked.
+    busy: Busy,
     mem_used_bytes: Option<u64>,
     mem_total_bytes: Option<u64>,
     sm_clock_mhz: Option<u64>,
@@ -97,6 +100,18 @@ struct Gpu {
     energy_w: Option<f64>,
     pcie: Link,
     health: Health,
+}
+
+/// Means over the part of the window in which the GPU worked.
+#[derive(Clone, Debug, Serialize)]
+struct Busy {
+    /// That part, of the time that is known.
+    share_pct: Option<f64>,
+    sm_active_pct: Option<f64>,
+    tensor_active_pct: Option<f64>,
+    dram_active_pct: Option<f64>,
+    sm_clock_mhz: Option<u64>,
+    power_w: Option<f64>,
 }
 
 /// What a probe measured the memory of this very GPU to reach.
@@ -224,6 +239,7 @@ fn gpu(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) ->
         dram_active_pct: gaps.float("dram_active_pct", mean(Metric::DramActive)),
         util_gpu_time_pct: gaps.float("util_gpu_time_pct", mean(Metric::UtilGpuTime)),
         util_mem_time_pct: gaps.float("util_mem_time_pct", mean(Metric::UtilMemTime)),
+        busy: busy(data, index, window, gaps),
         mem_used_bytes: gaps.whole("mem_used_bytes", newest(Metric::GpuMemUsed)),
         mem_total_bytes: gaps.whole("mem_total_bytes", newest(Metric::GpuMemTotal)),
         sm_clock_mhz: gaps.whole("sm_clock_mhz", newest(Metric::SmClock)),
@@ -260,6 +276,20 @@ fn gpu(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) ->
             remapped_rows: gaps.whole("health.remapped_rows", newest(Metric::RemappedRows)),
             remap_pending: gaps.whole("health.remap_pending", newest(Metric::RemapPending)),
         },
+    }
+}
+
+fn busy(data: &Data, index: u8, window: Window, gaps: &mut Gaps) -> Busy {
+    let mut time = BusyTime::over(data, index, window);
+    let unknown = || data.mean(Subject::Gpu(index), Metric::SmActive, window).why().unwrap_or(Why::NotYet);
+    let share = time.share().map_or_else(|| Reading::Missing(unknown()), |share| Reading::new(share * 100.0));
+    Busy {
+        share_pct: gaps.float("busy.share_pct", share),
+        sm_active_pct: gaps.float("busy.sm_active_pct", time.mean(data, Metric::SmActive)),
+        tensor_active_pct: gaps.float("busy.tensor_active_pct", time.mean(data, Metric::TensorActive)),
+        dram_active_pct: gaps.float("busy.dram_active_pct", time.mean(data, Metric::DramActive)),
+        sm_clock_mhz: gaps.whole("busy.sm_clock_mhz", time.mean(data, Metric::SmClock)),
+        power_w: gaps.float("busy.power_w", time.mean(data, Metric::Power)),
     }
 }
 

@@ -1,21 +1,16 @@
 //! One GPU: what it did while work ran, what held it back, and who is on it.
 
+use crate::derive::busy::BusyTime;
 use crate::derive::throttle::{self, Throttled};
 use crate::engine::launch;
 use crate::model::{Metric, Reading, Subject, Time};
-use crate::store::{Bin, Data, Window};
+use crate::store::{Data, Window};
 
 use super::engine::EngineScene;
 use super::process_mean;
 
-/// Length of a piece of time that is busy or not, ms: the default period of the fast readings.
-const PIECE_MS: u64 = 250;
 /// What "now" means for a GPU that may rest, ms.
 const NOW_MS: u64 = 3_000;
-/// SM activity from which on work runs, %. An idle H200 reads 0.0.
-const WORKS_SM: f32 = 2.0;
-/// The same of the time-based utilisation, where there is no activity.
-const WORKS_UTIL: f32 = 5.0;
 
 /// Process tables over which the driver's share of a process is averaged, and the time between them, ms: it is asked
 /// every two seconds.
@@ -83,19 +78,20 @@ impl GpuScene {
         let subject = Subject::Gpu(index);
         let newest = |metric| data.latest(subject, metric, window.end).reading.value();
         let mean = |metric| data.mean(subject, metric, window).value();
-        let pieces = Pieces::over(data, subject, window);
-        let busy = pieces.busy(window.ms() / PIECE_MS);
+        let mut time = BusyTime::over(data, index, window);
+        let (busy, busy_now) = (time.share(), time.share_of_last(NOW_MS));
+        let mut in_work = |metric| time.mean(data, metric).value();
         Self {
             index,
             busy,
-            busy_now: pieces.busy(NOW_MS / PIECE_MS),
-            sm: pieces.mean(Metric::SmActive),
-            dram: pieces.mean(Metric::DramActive),
-            tensor: pieces.mean(Metric::TensorActive),
+            busy_now,
+            sm: in_work(Metric::SmActive),
+            dram: in_work(Metric::DramActive),
+            tensor: in_work(Metric::TensorActive),
             util: mean(Metric::UtilGpuTime),
-            clock: pieces.mean(Metric::SmClock),
+            clock: in_work(Metric::SmClock),
             clock_max: newest(Metric::SmClockMax),
-            power: pieces.mean(Metric::Power),
+            power: in_work(Metric::Power),
             power_limit: newest(Metric::PowerLimit),
             temp: newest(Metric::Temp),
             held: held(data, index, window, busy),
@@ -134,45 +130,6 @@ impl GpuScene {
     /// "GPU 0".
     pub(in crate::diagnosis) fn label(&self) -> String {
         format!("GPU {}", self.index)
-    }
-}
-
-/// The window in pieces.
-struct Pieces<'a> {
-    data: &'a Data,
-    subject: Subject,
-    window: Window,
-    /// Whether work ran in each piece; `None`: not known.
-    works: Vec<Option<bool>>,
-}
-
-impl<'a> Pieces<'a> {
-    fn over(data: &'a Data, subject: Subject, window: Window) -> Self {
-        let mut bins = vec![Bin::default(); (window.ms() / PIECE_MS) as usize];
-        let mut of = |metric, least: f32| -> Vec<Option<bool>> {
-            data.fill(subject, metric, window, &mut bins);
-            bins.iter().map(|bin| bin.mean().map(|value| value >= least)).collect()
-        };
-        let mut works = of(Metric::SmActive, WORKS_SM);
-        if works.iter().all(Option::is_none) {
-            works = of(Metric::UtilGpuTime, WORKS_UTIL);
-        }
-        Self { data, subject, window, works }
-    }
-
-    /// Share of the last so many pieces that are known in which work ran, 0 to 1.
-    fn busy(&self, last: u64) -> Option<f64> {
-        let known: Vec<bool> = self.works.iter().rev().take(last as usize).flatten().copied().collect();
-        (!known.is_empty()).then(|| known.iter().filter(|&&works| works).count() as f64 / known.len() as f64)
-    }
-
-    /// The mean of a gauge over the pieces in which work ran.
-    fn mean(&self, metric: Metric) -> Option<f64> {
-        let mut bins = vec![Bin::default(); self.works.len()];
-        self.data.fill(self.subject, metric, self.window, &mut bins);
-        let busy = bins.iter().zip(&self.works).filter(|(_, works)| **works == Some(true));
-        let values: Vec<f64> = busy.filter_map(|(bin, _)| bin.mean().map(f64::from)).collect();
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     }
 }
 

@@ -9,6 +9,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::app::View;
+use crate::derive::busy::BusyTime;
 use crate::derive::throttle::{self, Bands, Reason, Throttled};
 use crate::model::{Metric, Reading, Subject, Unit, Why};
 use crate::store::{Bin, Data};
@@ -112,6 +113,7 @@ struct Clocks {
     missing: String,
     strips: [Strip; 3],
     bands: Bands,
+    busy: BusyTime,
     throttled: Option<Throttled>,
     /// What the throttled shares are shares of: the axis, or less where there are no data yet.
     over: Span,
@@ -129,27 +131,33 @@ impl Clocks {
                 Strip::new("power", Metric::Power, Metric::PowerLimit, Role::Fourth),
             ],
             bands: Bands::default(),
+            busy: BusyTime::default(),
             throttled: None,
             over: Span(0),
             end: TimeEnd::Now,
         }
     }
 
-    /// "power cap holds SM at 75 % of 1980 MHz, 98 % of the last 60 s", or that nothing does.
+    /// "power cap 98 % of 60 s, SM clock 75 % of 1980 MHz while busy", or that nothing holds it down. The clock is that of
+    /// the busy time: an idle one says nothing about throttling.
     fn word_title(&mut self, data: &Data, view: &View) {
         notice::gpus(data, view, &mut self.title);
         if !self.title.is_empty() {
             return;
         }
         let [clock, temp, power] = &self.strips;
-        let share = |s: &Strip| Some(s.now.value()? / s.most.value().filter(|m| *m > 0.0)? * 100.0);
+        let time = &mut self.busy;
+        let mut share = || {
+            time.read(data, view.gpu, view.window());
+            Some(time.mean(data, Metric::SmClock).value()? / clock.most.value().filter(|most| *most > 0.0)? * 100.0)
+        };
         let dominant = self.throttled.and_then(|t| t.dominant());
         let counted = self.throttled.is_some_and(|t| t.at_least().value().is_some());
         let span = self.over;
-        let _ = match (dominant, share(clock)) {
+        let _ = match (dominant, dominant.and_then(|_| share())) {
             (Some((reason, held)), Some(of_max)) => write!(
                 self.title,
-                "{} {} of {span}, SM now at {of_max:.0} % of {}",
+                "{} {} of {span}, SM clock {of_max:.0} % of {} while busy",
                 reason.word,
                 FinePercent((held * 100.0).into()),
                 Megahertz(clock.most)
