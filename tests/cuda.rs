@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use warptop::probe::protocol::Request;
-use warptop::probe::report::{Ending, Report};
+use warptop::probe::report::{Ending, Level, Report};
 use warptop::probe::{GpuName, Needs, PROBES, Params, Target, Value};
 
 /// Longest that anything here may take; a test that waits this long has failed.
@@ -320,9 +320,10 @@ fn launches_are_as_slow_as_the_device_and_the_driver_make_them() {
         let figure = report.figure(id).unwrap_or_else(|| panic!("no {id}"));
         assert!(figure.lo >= us && figure.lo < us * 8.0 && figure.value >= figure.lo, "{figure:?}, not {us}");
     }
-    // Slower than elsewhere on this product: what explains it is advice.
-    let advice = &report.verdict.advice;
-    assert!(advice.iter().any(|words| words.starts_with("the host is the slower side")), "{advice:?}");
+    // Slower than elsewhere on this product: that is this host's CPU, and no fault.
+    assert!(report.notes.iter().any(|words| words.starts_with("the host is the slower side")), "{:?}", report.notes);
+    assert!(report.results.iter().any(|judged| judged.pct_of_reference.is_some_and(|pct| pct < 95.0)));
+    assert_ne!(report.verdict.level, Level::Failed, "{:?}", report.verdict);
     assert!(report.environment.facts["launching thread"].contains("bound to CPU"), "{:?}", report.environment.facts);
 }
 
@@ -332,7 +333,8 @@ fn a_slow_device_is_told_from_a_slow_host_and_causes_are_named() {
     let (_, report) = launch(&["KERNEL_NS=8000"], &environment);
     let device = value(&report, "plain_device");
     assert!((device - 8.0).abs() < 0.08 && value(&report, "plain") >= 8.0, "{device}");
-    for words in ["the GPU is the slower side", "CUDA_LAUNCH_BLOCKING is set", "libprofile.so"] {
+    assert!(report.notes.iter().any(|note| note.contains("the GPU is the slower side")), "{:?}", report.notes);
+    for words in ["CUDA_LAUNCH_BLOCKING is set", "libprofile.so"] {
         let advice = &report.verdict.advice;
         assert!(advice.iter().any(|advice| advice.contains(words)), "no '{words}': {advice:?}");
     }

@@ -80,12 +80,14 @@ fn run(link: &mut Link, params: &Params) -> Result<Outcome, Failure> {
     }
     bench.small(link, &mut plan, &mut outcome)?;
     let seen = Seen::now(place.cpu);
-    let words: Vec<_> = side(&outcome.figures).into_iter().chain(seen.causes(&before, &place)).collect();
+    // Which side is slower says how fast CPU and GPU are, not that anything is wrong; a cause can be mended.
+    outcome.notes.extend(side(&outcome.figures));
+    let causes = seen.causes(&before, &place);
     // Beside others launches take longer, and nothing is wrong.
     if link.duty() >= 1.0 && is_slow(&gpu.name.name, &outcome.figures) {
-        outcome.advice = words;
+        outcome.advice.extend(causes);
     } else {
-        outcome.notes.extend(words);
+        outcome.notes.extend(causes);
     }
     if cfg!(debug_assertions) {
         outcome.notes.push("built without optimisation: the host's share is larger than it ought to be".to_owned());

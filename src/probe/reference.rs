@@ -2,9 +2,24 @@
 //!
 //! A new row is one line with its source. Invariant: no figure without a source.
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::gpu_specs;
 
 use super::pci::Speed;
+
+/// What a figure that falls short of its reference may be called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bearing {
+    /// A fault: the same product reaches it anywhere.
+    #[default]
+    Product,
+    /// Worth a look: slot and memory of the host have a part in it.
+    Slot,
+    /// Nothing: it is mostly the speed of the CPU that it was measured with. It is shown, and judges nobody.
+    Cpu,
+}
 
 /// A figure of another measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,6 +32,8 @@ pub struct Reference {
     pub figure: &'static str,
     /// The value, in the figure's unit.
     pub value: f64,
+    /// What it says of a machine with another host.
+    pub bearing: Bearing,
     /// Where it comes from.
     pub source: &'static str,
 }
@@ -28,7 +45,12 @@ const fn row(
     value: f64,
     source: &'static str,
 ) -> Reference {
-    Reference { model, probe, figure, value, source }
+    Reference { model, probe, figure, value, bearing: Bearing::Product, source }
+}
+
+/// The same for a figure that the host has a part in.
+const fn of_host(bearing: Bearing, row: Reference) -> Reference {
+    Reference { bearing, ..row }
 }
 
 const TORCH: &str = "PyTorch's figure on one H200, as the project's issue on stress probes states it";
@@ -40,16 +62,16 @@ const OURS: &str = "warptop on one H200, median of two runs of 2026-11-30 (docs/
 pub const REFERENCES: &[Reference] = &[
     row("H200", "hbm", "triad", 4374.0, TORCH),
     row("H200", "hbm", "copy", 4287.0, TORCH),
-    row("H200", "pcie", "h2d", 53.3, TORCH),
-    row("H200", "pcie", "d2h", 55.0, TORCH),
-    row("H200", "launch", "plain", 2.5, TORCH),
-    row("H200", "launch", "graph", 1.3, TORCH),
-    row("H200", "launch", "small", 2.43, SMALL),
-    row("H200", "launch", "small_graph", 1.26, SMALL),
-    row("A100", "launch", "small", 2.62, SMALL),
-    row("A100", "launch", "small_graph", 1.34, SMALL),
-    row("L40", "launch", "small", 1.64, SMALL),
-    row("L40", "launch", "small_graph", 0.94, SMALL),
+    of_host(Bearing::Slot, row("H200", "pcie", "h2d", 53.3, TORCH)),
+    of_host(Bearing::Slot, row("H200", "pcie", "d2h", 55.0, TORCH)),
+    of_host(Bearing::Cpu, row("H200", "launch", "plain", 2.5, TORCH)),
+    of_host(Bearing::Cpu, row("H200", "launch", "graph", 1.3, TORCH)),
+    of_host(Bearing::Cpu, row("H200", "launch", "small", 2.43, SMALL)),
+    of_host(Bearing::Cpu, row("H200", "launch", "small_graph", 1.26, SMALL)),
+    of_host(Bearing::Cpu, row("A100", "launch", "small", 2.62, SMALL)),
+    of_host(Bearing::Cpu, row("A100", "launch", "small_graph", 1.34, SMALL)),
+    of_host(Bearing::Cpu, row("L40", "launch", "small", 1.64, SMALL)),
+    of_host(Bearing::Cpu, row("L40", "launch", "small_graph", 0.94, SMALL)),
     row("H200", "gemm", "bf16", 765.0, TORCH),
     row("H200", "soak", "bf16", 669.0, TORCH),
     row("H200", "hbm", "read", 4633.0, OURS),
@@ -112,6 +134,18 @@ mod tests {
         assert_eq!(datasheet("NVIDIA H200", "pcie", "h2d_pageable"), None);
         assert_eq!(datasheet("NVIDIA H200", "gemm", "fp8"), Some(1978.9));
         assert_eq!(datasheet("NVIDIA H200", "soak", "loss"), None);
+    }
+
+    #[test]
+    fn what_a_cpu_or_a_slot_decides_is_no_fault_of_the_product() {
+        for row in REFERENCES {
+            let bearing = match row.probe {
+                "launch" => Bearing::Cpu,
+                "pcie" => Bearing::Slot,
+                _ => Bearing::Product,
+            };
+            assert_eq!(row.bearing, bearing, "{row:?}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::load;
 use crate::load::level::Knee;
 
 use super::protocol::{Better, Check, Figure, Outcome, Sample};
-use super::reference;
+use super::reference::{self, Bearing};
 use super::spec::{Params, ProbeSpec, Target};
 use super::sweep;
 use timeline::Steps;
@@ -188,6 +188,9 @@ pub struct Judged {
     pub reference: Option<f64>,
     /// Where that comes from.
     pub reference_source: Option<String>,
+    /// What falling short of it means on a machine with another host; reports of older versions do not say.
+    #[serde(default)]
+    pub reference_bearing: Bearing,
     /// The figure in % of it: above 100 is better.
     pub pct_of_reference: Option<f64>,
     /// What the baseline of this machine holds.
@@ -258,16 +261,22 @@ impl Judged {
             pct_of_baseline: share(baseline),
             datasheet,
             reference: known.map(|known| known.value),
+            reference_bearing: known.map_or(Bearing::Product, |known| known.bearing),
             reference_source: known.map(|known| known.source.to_owned()),
             baseline,
             figure,
         }
     }
 
+    /// The share of the reference, where it judges a machine with another host, %.
+    fn pct_that_judges(&self) -> Option<f64> {
+        self.pct_of_reference.filter(|_| self.reference_bearing != Bearing::Cpu)
+    }
+
     /// The share that counts: of the reference, else of the baseline. And which of them it is.
     pub fn share(&self) -> Option<(f64, &'static str)> {
         let of = |share: Option<f64>, what| share.map(|share| (share, what));
-        of(self.pct_of_reference, "of the reference").or_else(|| of(self.pct_of_baseline, "of the baseline"))
+        of(self.pct_that_judges(), "of the reference").or_else(|| of(self.pct_of_baseline, "of the baseline"))
     }
 }
 
@@ -435,9 +444,9 @@ impl Report {
         let (share, _) = judged.share()?;
         let figure = &judged.figure;
         let before = baseline.and_then(|report| report.figure(&figure.id));
-        Some(if judged.pct_of_reference.is_some() {
+        Some(if judged.pct_that_judges().is_some() {
             match share {
-                share if share < FAILED_PCT => Level::Failed,
+                share if share < FAILED_PCT && judged.reference_bearing == Bearing::Product => Level::Failed,
                 share if share < WATCH_PCT => Level::Watch,
                 _ => Level::Ok,
             }

@@ -176,3 +176,28 @@ fn a_report_reads_back() {
     let older: GpuEnvironment = serde_json::from_str(r#"{"index":3,"power_w":{"max":7.0}}"#).unwrap();
     assert_eq!((older.index, older.power_w.max, older.pcie_lanes.max), (3, Some(7.0), None));
 }
+
+/// The verdict over a figure of another probe of the same H200.
+fn of_another(probe: &str, id: &str, value: f64, better: Better, baseline: Option<&Report>) -> Report {
+    let mut report = report("a", 4400.0);
+    probe.clone_into(&mut report.probe);
+    let figure = Figure::median(id, id, "unit", better, &[value * 0.999, value, value * 1.001]).unwrap();
+    report.take(Outcome { figures: vec![figure], ..Outcome::default() }, baseline);
+    report
+}
+
+#[test]
+fn a_reference_from_another_host_is_shown_and_does_not_make_a_fault() {
+    // A CPU that needs 3.2 µs for the 2.5 µs of the reference's.
+    let launch = of_another("launch", "plain", 3.2, Better::Lower, None);
+    assert!((launch.results[0].pct_of_reference.unwrap() - 2.5 / 3.2 * 100.0).abs() < 1e-9);
+    assert_eq!(launch.verdict.level, Level::Unknown, "{:?}", launch.verdict);
+    let slower = of_another("launch", "plain", 4.0, Better::Lower, Some(&launch));
+    assert_eq!(slower.verdict.level, Level::Watch, "{:?}", slower.verdict);
+    assert!(slower.verdict.summary.contains("of the baseline"), "{:?}", slower.verdict);
+    // A slot of half the lanes.
+    let slot = of_another("pcie", "h2d", 53.3 / 2.0, Better::Higher, None);
+    assert_eq!(slot.verdict.level, Level::Watch, "{:?}", slot.verdict);
+    // The GPU's own memory is the same in any host.
+    assert_eq!(of_another("hbm", "triad", 4374.0 / 2.0, Better::Higher, None).verdict.level, Level::Failed);
+}
