@@ -41,7 +41,7 @@ pub use check::{check_now, check_of};
 pub use endpoint::Reach;
 pub use fault::Fault;
 pub use headless::{RecordPlan, SnapshotError, record, snapshot_now, snapshot_of};
-pub use headless_probe::{Interrupted, Prepared, Ran, Step, Wanted};
+pub use headless_probe::{Interrupted, Prepared, Ran, Step, Wanted, wait};
 pub use probes::{Manner, Probes, Setup};
 pub use session::{Session, SessionError};
 
@@ -314,9 +314,7 @@ impl<B: Backend> Program<B> {
             let words = [&self.words[..], &self.running[..]].concat();
             self.screen.prepare(&data, &self.app, area, self.cost, &words);
         }
-        if let Some((columns, rows)) = self.screen.cursor_range() {
-            self.app.update(Event::CursorRange(columns, rows));
-        }
+        self.app.update(Event::CursorRange(self.screen.cursor_range()));
         if let Some(last) = self.screen.last_line() {
             self.app.update(Event::LastLine(last));
         }
@@ -334,7 +332,9 @@ impl<B: Backend> Program<B> {
     fn look_at_log(&mut self) {
         let log = self.session.log.as_ref().filter(|_| self.app.log.is_some());
         let version = self.app.log.map(|_| log.map_or(0, EventLog::version));
-        if self.logged == version {
+        // What is read in the middle of it holds still.
+        let reads = self.logged.is_some() && self.app.log.is_some_and(|back| back > 0);
+        if self.logged == version || reads {
             return;
         }
         self.logged = version;

@@ -27,15 +27,15 @@ pub enum Event {
     Resize,
     /// Time passed: what the clock says, and what data there are.
     Tick(Time, Seen),
-    /// The heat map has this many columns and rows for its cursor.
-    CursorRange(u16, u16),
+    /// The pane that the cursor belongs to has this many columns and rows for it; `None` where no pane that is seen has any.
+    CursorRange(Option<(u16, u16)>),
     /// Place of the probe that asks to be run in the table of probes, if one does.
     Asking(Option<usize>),
     /// Whether something is said about probes that goes when it has been read.
     Noted(bool),
     /// Whether the screen as it was drawn shows that question whole.
     Readable(bool),
-    /// No line after this one can be the first of a report that is shown.
+    /// No line after this one can be the first of the page or the report that is shown.
     LastLine(u16),
     /// A signal or a lost terminal asks to end.
     Interrupt,
@@ -157,7 +157,7 @@ pub struct App {
     /// Place of the pane that has the focus where there is an engine and no GPU, until another is chosen.
     without_gpu: Option<usize>,
     talk: Talk,
-    cursor_range: (u16, u16),
+    cursor_range: Option<(u16, u16)>,
     last_line: u16,
 }
 
@@ -201,7 +201,7 @@ impl App {
             probes: None,
             without_gpu: None,
             talk: Talk { asking: None, noted: false, readable: false },
-            cursor_range: (1, 1),
+            cursor_range: None,
             last_line: 0,
         }
     }
@@ -256,12 +256,10 @@ impl App {
                 None
             }
             Event::LastLine(last) => {
-                let shown = match (&self.evidence, &self.log) {
-                    (Some(_), _) => &mut self.evidence,
-                    (None, Some(_)) => &mut self.log,
-                    (None, None) => &mut self.view.report,
-                };
-                *shown = shown.map(|line| line.min(last));
+                let pages = [&mut self.help, &mut self.evidence, &mut self.log, &mut self.view.report];
+                if let Some(line) = pages.into_iter().flatten().next() {
+                    *line = (*line).min(last);
+                }
                 self.last_line = last;
                 None
             }
@@ -270,9 +268,14 @@ impl App {
                 Some(Effect::Repaint)
             }
             Event::Interrupt => Some(Effect::Quit(Exit::Interrupted)),
-            Event::CursorRange(columns, rows) => {
-                let before = std::mem::replace(&mut self.cursor_range, (columns.max(1), rows.max(1)));
-                self.view.cursor = self.view.cursor.map(|cursor| same_place(cursor, before, self.cursor_range));
+            Event::CursorRange(range) => {
+                // A cursor that cannot be seen must not take the arrows.
+                let range = range.map(|(columns, rows)| (columns.max(1), rows.max(1)));
+                self.view.cursor = match (self.view.cursor, self.cursor_range, range) {
+                    (Some(cursor), Some(before), Some(now)) => Some(same_place(cursor, before, now)),
+                    _ => None,
+                };
+                self.cursor_range = range;
                 None
             }
             Event::Tick(now, seen) => {
@@ -360,8 +363,8 @@ impl App {
             Action::PreviousMetric => self.view.latency = self.metric(true),
             Action::Peak => self.view.of_measured = !self.view.of_measured,
             Action::Cursor => {
-                let middle = (self.cursor_range.0 / 2, self.cursor_range.1 / 2);
-                self.view.cursor = if self.view.cursor.is_some() { None } else { Some(middle) };
+                let middle = self.cursor_range.map(|(columns, rows)| (columns / 2, rows / 2));
+                self.view.cursor = if self.view.cursor.is_some() { None } else { middle };
             }
             Action::Up => self.vertical(true),
             Action::Down => self.vertical(false),
@@ -428,11 +431,7 @@ impl App {
     }
 
     fn vertical(&mut self, up: bool) {
-        if let Some(line) = &mut self.help {
-            // No further than the last of its lines: actions, headings, panes.
-            let last = u16::try_from(ACTIONS.len() + 10 + self.panes).unwrap_or(u16::MAX);
-            *line = if up { line.saturating_sub(1) } else { (*line + 1).min(last) };
-        } else if let Some(line) = &mut self.evidence {
+        if let Some(line) = [&mut self.help, &mut self.evidence].into_iter().flatten().next() {
             *line = if up { line.saturating_sub(1) } else { (*line + 1).min(self.last_line) };
         } else if let Some(back) = &mut self.log {
             // From its end.
@@ -444,14 +443,14 @@ impl App {
                 None if up => self.view.probe = self.view.probe.saturating_sub(1),
                 None => self.view.probe = (self.view.probe + 1).min(last),
             }
-        } else if let Some((_, row)) = &mut self.view.cursor {
-            *row = if up { (*row + 1).min(self.cursor_range.1 - 1) } else { row.saturating_sub(1) };
+        } else if let (Some((_, row)), Some((_, rows))) = (&mut self.view.cursor, self.cursor_range) {
+            *row = if up { (*row + 1).min(rows - 1) } else { row.saturating_sub(1) };
         }
     }
 
     fn horizontal(&mut self, left: bool) {
-        if let Some((column, _)) = &mut self.view.cursor {
-            *column = if left { column.saturating_sub(1) } else { (*column + 1).min(self.cursor_range.0 - 1) };
+        if let (Some((column, _)), Some((columns, _))) = (&mut self.view.cursor, self.cursor_range) {
+            *column = if left { column.saturating_sub(1) } else { (*column + 1).min(columns - 1) };
         } else {
             let step = i64::try_from(self.view.span_ms / 10).unwrap_or(i64::MAX);
             self.playhead.seek(if left { -step } else { step });

@@ -49,23 +49,40 @@ fn the_next_latency_is_one_that_the_engine_exposes() {
 #[test]
 fn the_cursor_takes_the_arrows() {
     let mut app = app();
-    app.update(Event::CursorRange(50, 8));
+    app.update(Event::CursorRange(Some((50, 8))));
     press(&mut app, "chk");
     assert_eq!((app.view.cursor, app.view.end), (Some((24, 5)), Time(100_000)));
-    app.update(Event::CursorRange(100, 16));
+    app.update(Event::CursorRange(Some((100, 16))));
     assert_eq!(app.view.cursor, Some((49, 11)), "at the same time and height");
-    app.update(Event::CursorRange(10, 3));
+    app.update(Event::CursorRange(Some((10, 3))));
     assert_eq!(app.view.cursor, Some((4, 2)), "stays on the map");
-    app.update(Event::CursorRange(5, 1));
-    app.update(Event::CursorRange(8, 1));
+    app.update(Event::CursorRange(Some((5, 1))));
+    app.update(Event::CursorRange(Some((8, 1))));
     assert_eq!(app.view.cursor, Some((2, 0)), "more levels of a sweep: on the same one");
     press(&mut app, "ch");
     assert_eq!((app.view.cursor, app.view.end, app.view.live), (None, Time(94_000), false));
 }
 
 #[test]
+fn where_no_cursor_can_be_seen_there_is_none_and_the_arrows_move_in_time() {
+    let mut app = app();
+    app.update(Event::CursorRange(None));
+    press(&mut app, "ch");
+    assert_eq!((app.view.cursor, app.view.end), (None, Time(94_000)));
+    app.update(Event::CursorRange(Some((50, 8))));
+    press(&mut app, "c");
+    assert!(app.view.cursor.is_some());
+    // Another pane, or a screen too small for one.
+    app.update(Event::CursorRange(None));
+    assert_eq!(app.view.cursor, None);
+    press(&mut app, "h");
+    assert_eq!(app.view.end, Time(88_000));
+}
+
+#[test]
 fn escape_closes_one_thing_at_a_time() {
     let mut app = app();
+    app.update(Event::CursorRange(Some((50, 8))));
     press(&mut app, "cz?");
     let state = |app: &App| (app.help.is_some(), app.zoomed, app.view.cursor.is_some());
     let mut states = vec![state(&app)];
@@ -265,7 +282,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         8 => proptest::sample::select(keys).prop_map(Event::Key),
         1 => any::<char>().prop_map(|c| Event::Key(Key::Char(c))),
         2 => (any::<u64>(), seen).prop_map(|(now, seen)| Event::Tick(Time(now), seen)),
-        1 => (any::<u16>(), any::<u16>()).prop_map(|(w, h)| Event::CursorRange(w, h)),
+        1 => any::<Option<(u16, u16)>>().prop_map(Event::CursorRange),
         1 => Just(Event::Resize),
         1 => prop::option::of(0..PROBES.len()).prop_map(Event::Asking),
         1 => any::<bool>().prop_map(Event::Readable),
@@ -287,7 +304,7 @@ proptest! {
             prop_assert!(app.focus < panes.max(1) && app.view.probe < listed().count());
             prop_assert!(View::SPANS.contains(&app.view.span_ms));
             prop_assert_eq!(app.view.end, app.playhead.end());
-            prop_assert!(app.view.cursor.is_none_or(|(c, r)| c < app.cursor_range.0 && r < app.cursor_range.1));
+            prop_assert!(app.view.cursor.is_none_or(|(c, r)| app.cursor_range.is_some_and(|(columns, rows)| c < columns && r < rows)));
         }
         prop_assert_eq!(app.update(Event::Key(Key::Char('q'))), Some(Effect::Quit(Exit::Asked)));
     }

@@ -470,7 +470,9 @@ mod tests {
         // Words of the format have to stay what they are.
         value["ending"] = kept["ending"].take();
         value["verdict"]["level"] = kept["verdict"]["level"].take();
-        value["results"][0]["better"] = kept["results"][0]["better"].take();
+        for word in ["better", "reference_bearing"] {
+            value["results"][0][word] = kept["results"][0][word].take();
+        }
         fs::write(&path, value.to_string()).unwrap();
         let loaded = Files::load_path(&path).unwrap();
         let json = serde_json::to_value(&loaded).unwrap().to_string();

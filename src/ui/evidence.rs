@@ -11,7 +11,7 @@ use crate::model::Time;
 use crate::probe::PROBES;
 use crate::store::Data;
 
-use super::text::{put, wrap, wrapped_rows};
+use super::sheet::Sheet;
 use super::theme::{Role, Theme};
 use super::units::{Span, TimeOfDay};
 use super::verdict::{events, words};
@@ -92,36 +92,25 @@ impl Page {
         self.add("", Role::Text, String::new());
     }
 
-    fn rows(paragraph: &Paragraph, width: u16) -> u16 {
-        let indent = if paragraph.heads { 0 } else { INDENT };
-        wrapped_rows(&paragraph.text, width.saturating_sub(indent)).max(1)
+    fn lay(&self, sheet: &mut Sheet<'_>, theme: Theme) {
+        for Paragraph { label, text, role, heads } in &self.paragraphs {
+            let indent = if *heads { 0 } else { INDENT };
+            let label = (theme.style(Role::Dim), format_args!("{label}"));
+            sheet.paragraph(indent, label, (theme.style(*role), text));
+        }
     }
 
     /// The last line that may be the first on `area`; `None` while the page is closed.
     pub(super) fn last_line(&self, area: Rect) -> Option<u16> {
-        let width = area.width.min(WIDEST);
-        let rows = self.paragraphs.iter().map(|paragraph| Self::rows(paragraph, width)).fold(0, u16::saturating_add);
-        self.open.then(|| rows.saturating_sub(area.height))
+        let mut sheet = Sheet::count(Rect { width: area.width.min(WIDEST), ..area }, 1);
+        self.lay(&mut sheet, Theme::MONO);
+        self.open.then(|| sheet.last_line())
     }
 
     /// Draws the page from its line `first` on.
     pub(super) fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme, first: u16) {
         let area = Rect { width: area.width.min(WIDEST), ..area }.intersection(buf.area);
-        let mut y = 0_u16;
-        for paragraph in &self.paragraphs {
-            let indent = if paragraph.heads { 0 } else { INDENT.min(area.width) };
-            let inside = Rect { x: area.x + indent, width: area.width - indent, ..area };
-            if let Some(row) = y.checked_sub(first) {
-                put(buf, area, (0, row), theme.style(Role::Dim), format_args!("{}", paragraph.label));
-            }
-            let style = theme.style(paragraph.role);
-            let rows = wrap(&paragraph.text, inside.width, |row, line| {
-                if let Some(row) = y.saturating_add(row).checked_sub(first) {
-                    put(buf, inside, (0, row), style, format_args!("{line}"));
-                }
-            });
-            y = y.saturating_add(rows.max(1));
-        }
+        self.lay(&mut Sheet::draw(buf, area, 1, first), theme);
     }
 }
 

@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use crate::app::ACTIONS;
 
 use super::pane::PaneSpec;
-use super::text::{put, put_wrapped, wrapped_rows};
+use super::sheet::Sheet;
 use super::theme::{Role, Theme};
 
 /// Column at which the explanations start.
@@ -14,76 +14,47 @@ const INDENT: u16 = 14;
 /// Least width of a column of the page.
 const COLUMN: u16 = 58;
 
-/// Where the next line goes: down the first column of the page, then down the next.
-struct Page<'a> {
-    buf: &'a mut Buffer,
-    area: Rect,
-    theme: Theme,
-    row: u16,
-    /// Lines at the top that are scrolled out.
-    skip: u16,
+const fn columns(area: Rect) -> u16 {
+    if area.width < 2 * COLUMN { 1 } else { area.width / COLUMN }
 }
 
-impl Page<'_> {
-    const fn columns(&self) -> u16 {
-        if self.area.width < 2 * COLUMN { 1 } else { self.area.width / COLUMN }
-    }
-
-    /// Room for the next `rows` lines, kept together; empty when they are not on the page.
-    fn room(&mut self, rows: u16) -> Rect {
-        let (columns, height) = (self.columns(), self.area.height);
-        if self.row >= self.skip && rows <= height {
-            let left = height - (self.row - self.skip) % height;
-            self.row = self.row.saturating_add(if rows > left { left } else { 0 });
+fn lay(sheet: &mut Sheet<'_>, theme: Theme, panes: &[PaneSpec]) {
+    let heading = |sheet: &mut Sheet<'_>, text: &str| {
+        if !sheet.is_blank() {
+            sheet.gap();
         }
-        let at = self.row.checked_sub(self.skip).filter(|at| at / height < columns);
-        self.row = self.row.saturating_add(rows);
-        at.map_or(Rect::ZERO, |at| {
-            let width = self.area.width / columns;
-            let (x, y) = (at / height * width, at % height);
-            Rect::new(self.area.x + x, self.area.y + y, width.saturating_sub(1), rows.min(height - y))
-        })
-    }
-
-    /// A key or a name, and beside it its explanation.
-    fn entry(&mut self, name: &str, text: &str) {
-        let width = (self.area.width / self.columns()).saturating_sub(INDENT + 1);
-        let room = self.room(wrapped_rows(text, width).max(1));
-        put(self.buf, room, (1, 0), self.theme.style(Role::Accent), format_args!("{name}"));
-        let indent = INDENT.min(room.width);
-        let right = Rect { x: room.x + indent, width: room.width - indent, ..room };
-        put_wrapped(self.buf, right, self.theme.style(Role::Text), text);
-    }
-
-    fn heading(&mut self, text: &str) {
-        let first = self.row == 0;
-        let mut room = self.room(if first { 1 } else { 2 });
-        if !first && room.height > 1 {
-            room.y += 1;
+        let style = theme.style(Role::Dim);
+        sheet.paragraph(0, (style, format_args!("")), (style, text));
+    };
+    let entry = |sheet: &mut Sheet<'_>, name: &str, text: &str| {
+        let label = (theme.style(Role::Accent), format_args!(" {name}"));
+        sheet.paragraph(INDENT, label, (theme.style(Role::Text), text));
+    };
+    let mut section = "";
+    for spec in ACTIONS {
+        if spec.section != section {
+            section = spec.section;
+            heading(sheet, section);
         }
-        put(self.buf, room, (0, 0), self.theme.style(Role::Dim), format_args!("{text}"));
+        entry(sheet, spec.label, spec.help);
     }
+    heading(sheet, "How to read the panes");
+    for pane in panes {
+        entry(sheet, pane.tab, pane.help);
+    }
+}
+
+/// The last line that may be the first on `area`.
+pub fn last_line(area: Rect, panes: &[PaneSpec]) -> u16 {
+    let mut sheet = Sheet::count(area, columns(area));
+    lay(&mut sheet, Theme::MONO, panes);
+    sheet.last_line()
 }
 
 /// Draws the help from its line `first` on.
 pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, panes: &[PaneSpec], first: u16) {
     let area = area.intersection(buf.area);
-    if area.is_empty() {
-        return;
-    }
-    let mut page = Page { buf, area, theme, row: 0, skip: first };
-    let mut section = "";
-    for spec in ACTIONS {
-        if spec.section != section {
-            section = spec.section;
-            page.heading(section);
-        }
-        page.entry(spec.label, spec.help);
-    }
-    page.heading("How to read the panes");
-    for pane in panes {
-        page.entry(pane.tab, pane.help);
-    }
+    lay(&mut Sheet::draw(buf, area, columns(area), first), theme, panes);
 }
 
 #[cfg(test)]
@@ -117,10 +88,26 @@ mod tests {
     }
 
     #[test]
-    fn a_small_page_is_scrolled() {
-        let last = ACTIONS[ACTIONS.len() - 1].help;
-        assert!(!page(100, 12, 0).contains(last));
-        assert!((0..60).any(|first| page(100, 12, first).contains(last)));
+    fn each_text_is_reached_at_every_size() {
+        let panes = super::super::panes::PANES;
+        for (width, height) in [(80, 22), (40, 7), (24, 3), (100, 12), (120, 20), (200, 9), (300, 1)] {
+            let last = last_line(Rect::new(0, 0, width, height), panes);
+            assert!(last > 0, "{width}x{height}");
+            // Every first line from the top to the last one, as the arrow goes.
+            let seen: String = (0..=last).map(|first| page(width, height, first)).collect();
+            for text in ACTIONS.iter().map(|spec| spec.help).chain(panes.iter().map(|pane| pane.help)) {
+                // A column that is narrow breaks long words.
+                assert!(width < 80 || holds(&seen, text), "{text} at {width}x{height}");
+            }
+            let end = |first| page(width, height, first).lines().last().is_some_and(|row| !row.trim().is_empty());
+            assert!(end(last), "the last row is the text's last at {width}x{height}");
+            assert!(
+                page(width, height, last + 1)
+                    .lines()
+                    .last()
+                    .is_some_and(|row| !row.contains(panes[panes.len() - 1].tab))
+            );
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 
 use crate::log::{LogLevel, LogLine};
 
-use super::text::{put, wrap, wrapped_rows};
+use super::sheet::Sheet;
 use super::theme::{Role, Theme};
 use super::units::TimeOfDay;
 
@@ -55,40 +55,30 @@ impl LogPage {
         self.open = open;
     }
 
-    fn rows(&self, width: u16) -> u16 {
-        let beside = width.saturating_sub(INDENT);
-        let rows = self.entries.iter().map(|entry| wrapped_rows(&entry.text, beside).max(1));
-        rows.fold(wrapped_rows(&self.foot, width), u16::saturating_add)
+    fn lay(&self, sheet: &mut Sheet<'_>, theme: Theme) {
+        let dim = theme.style(Role::Dim);
+        for Entry { time, text, role } in &self.entries {
+            sheet.paragraph(INDENT, (dim, format_args!("{time}")), (theme.style(*role), text));
+        }
+        sheet.paragraph(0, (dim, format_args!("")), (dim, &self.foot));
+    }
+
+    fn count(&self, area: Rect) -> u16 {
+        let mut sheet = Sheet::count(area, 1);
+        self.lay(&mut sheet, Theme::MONO);
+        sheet.last_line()
     }
 
     /// Lines above the last screenful; `None` while the page is closed.
     pub(super) fn last_line(&self, area: Rect) -> Option<u16> {
-        self.open.then(|| self.rows(area.width.min(WIDEST)).saturating_sub(area.height))
+        self.open.then(|| self.count(Rect { width: area.width.min(WIDEST), ..area }))
     }
 
     /// Draws the page, scrolled up by `back` lines from its end.
     pub(super) fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme, back: u16) {
         let area = Rect { width: area.width.min(WIDEST), ..area }.intersection(buf.area);
-        let first = self.rows(area.width).saturating_sub(area.height).saturating_sub(back);
-        let indent = INDENT.min(area.width);
-        let inside = Rect { x: area.x + indent, width: area.width - indent, ..area };
-        let mut y = 0_u16;
-        for Entry { time, text, role } in &self.entries {
-            if let Some(row) = y.checked_sub(first) {
-                put(buf, area, (0, row), theme.style(Role::Dim), format_args!("{time}"));
-            }
-            let rows = wrap(text, inside.width, |row, line| {
-                if let Some(row) = y.saturating_add(row).checked_sub(first) {
-                    put(buf, inside, (0, row), theme.style(*role), format_args!("{line}"));
-                }
-            });
-            y = y.saturating_add(rows.max(1));
-        }
-        wrap(&self.foot, area.width, |row, line| {
-            if let Some(row) = y.saturating_add(row).checked_sub(first) {
-                put(buf, area, (0, row), theme.style(Role::Dim), format_args!("{line}"));
-            }
-        });
+        let first = self.count(area).saturating_sub(back);
+        self.lay(&mut Sheet::draw(buf, area, 1, first), theme);
     }
 }
 

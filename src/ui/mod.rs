@@ -14,6 +14,7 @@ pub mod pane;
 pub mod panes;
 pub mod screen;
 pub mod shade;
+mod sheet;
 pub mod text;
 pub mod theme;
 pub mod units;

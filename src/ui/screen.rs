@@ -35,6 +35,8 @@ pub struct Screen {
     verdict: Verdict,
     evidence: Page,
     log: LogPage,
+    /// Whether the help is open.
+    helping: bool,
     shade: Shade,
     held: Held,
     wish: Option<Wish>,
@@ -54,6 +56,7 @@ impl Screen {
             verdict: Verdict::default(),
             evidence: Page::default(),
             log: LogPage::default(),
+            helping: false,
             shade: Shade::default(),
             held: Held::default(),
             wish: None,
@@ -66,22 +69,20 @@ impl Screen {
         self.timeline = Timeline::new(slo);
     }
 
-    /// Columns and rows that the cursor moves on: those of the pane in focus, else of the first on screen
-    /// that has any.
+    /// Columns and rows that the cursor moves on: those of the pane in focus, the only one that draws it.
     pub fn cursor_range(&self) -> Option<(u16, u16)> {
-        let focus = self.wish.map(|wish| wish.focus);
-        let focused = self.plan.slots.iter().filter(|slot| Some(slot.pane) == focus);
-        let mut slots = focused.chain(&self.plan.slots);
-        slots.find_map(|slot| {
-            let of_content = self.panes[slot.pane].cursor_range(slot.inside);
-            of_content.or_else(|| panes::cursor_range(self.specs[slot.pane].id, slot.inside))
-        })
+        let slot = self.plan.slots.iter().find(|slot| Some(slot.pane) == self.wish.map(|wish| wish.focus))?;
+        let range = self.panes[slot.pane].cursor_range(slot.inside);
+        let range = range.or_else(|| panes::cursor_range(self.specs[slot.pane].id, slot.inside));
+        range.filter(|(columns, rows)| *columns > 0 && *rows > 0)
     }
 
     /// The last line that a pane can be scrolled to, if one shows something that can be.
     pub fn last_line(&self) -> Option<u16> {
         let of_pane = || self.plan.slots.iter().find_map(|slot| self.panes[slot.pane].last_line());
-        let of_page = self.evidence.last_line(self.plan.body).or_else(|| self.log.last_line(self.page()));
+        let of_help = self.helping.then(|| help::last_line(self.page(), self.specs));
+        let of_page = of_help.or_else(|| self.evidence.last_line(self.plan.body));
+        let of_page = of_page.or_else(|| self.log.last_line(self.page()));
         of_page.or_else(of_pane)
     }
 
@@ -128,6 +129,7 @@ impl Screen {
             self.plan = Plan::make(&wish, self.specs);
             self.wish = Some(wish);
         }
+        self.helping = app.help.is_some();
         self.log.open(app.log.is_some());
         self.evidence.prepare(data, &self.timeline, app.evidence.is_some(), self.theme);
         self.shade.fill(data, &app.view);

@@ -60,8 +60,19 @@ const fn is_plain(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{b0}' | '·' | '×' | '–' | '…' | '−' | '\u{2500}'..='\u{259f}' | '\u{2800}'..='\u{28ff}')
 }
 
+/// Bytes of `text` that fit into a line, of its first `end`; one character at least.
+fn fitting(text: &str, end: usize, columns: u16) -> usize {
+    if text.get(..end).is_none_or(|line| width(line) <= columns) {
+        return end;
+    }
+    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+    let fits = |to: &usize| *to <= end && text.get(..*to).is_some_and(|line| width(line) <= columns);
+    let first = text.chars().next().map_or(end, char::len_utf8);
+    ends.take_while(fits).last().unwrap_or(first)
+}
+
 /// Cuts `text` into lines of at most `width` columns at spaces, and hands each to `line` with its row.
-/// A word longer than a line is cut at the edge. Returns the number of lines.
+/// A word longer than a line goes on in the next one: a path that is cut looks like another path. Returns the number of lines.
 pub fn wrap<'a>(text: &'a str, columns: u16, mut line: impl FnMut(u16, &'a str)) -> u16 {
     let mut rows = 0;
     let mut rest = text.trim();
@@ -78,6 +89,7 @@ pub fn wrap<'a>(text: &'a str, columns: u16, mut line: impl FnMut(u16, &'a str))
             }
             end = to;
         }
+        let end = fitting(rest, end, columns);
         line(rows, rest.get(..end).unwrap_or_default());
         rest = rest.get(end..).unwrap_or_default().trim_start();
         rows += 1;
@@ -214,6 +226,12 @@ mod tests {
         put_wrapped(&mut buf, area, Style::new(), text);
         assert_eq!(buf, Buffer::with_lines(["no driver ", "here:     ", "install it", "          "]));
         assert_eq!((wrapped_rows(text, 10), wrapped_rows(text, 0), wrapped_rows("", 9)), (3, 0, 0));
-        assert_eq!(wrapped_rows("überlang kurz", 4), 2);
+        // A word that is longer than a line is not cut: über, lang, kurz.
+        assert_eq!(wrapped_rows("überlang kurz", 4), 3);
+        let mut lines = Vec::new();
+        wrap("at /var/log/überall.log.", 8, |_, line| lines.push(line));
+        assert_eq!(lines, ["at", "/var/log", "/überall", ".log."]);
+        // One character at least, however wide.
+        assert_eq!(wrapped_rows("語語", 1), 2);
     }
 }
