@@ -3,10 +3,11 @@
 //! Its subcommands come from the table of probes. Standard output holds the report and nothing else.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead as _, IsTerminal as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{TryRecvError, sync_channel};
+use std::thread;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, Subcommand, value_parser};
@@ -20,7 +21,7 @@ use crate::probe::guard::duty_words;
 use crate::probe::page::{compare, page, utc};
 use crate::probe::report::{Ending, Level, Report};
 use crate::probe::{self, Aim, Kind, Needs, PROBES, Param, Params, Probe};
-use crate::runtime::{Inputs, Prepared, Probes, Ran, Session, Step, Wanted};
+use crate::runtime::{self, Inputs, Prepared, Probes, Ran, Session, Step, Wanted};
 use crate::term::{caps, input};
 use crate::ui::text::wrap;
 
@@ -34,6 +35,9 @@ const COLUMNS: u16 = 100;
 const FAILED: u8 = 3;
 /// Exit code of a run that was refused.
 const REFUSED: u8 = 4;
+
+/// Bytes of an answer that are read at most.
+const LONGEST_ANSWER: u64 = 1024;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -337,8 +341,11 @@ fn measure(
             prepared.target,
             known.as_ref().unwrap_or(&prepared.cost)
         );
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer).map_err(Failure::error)?;
+        let Some(answer) = answer(&inputs)? else {
+            mutter!("\n");
+            logging::end(&log, "ended");
+            return Ok(130);
+        };
         if !["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
             complain!("not run");
             return Ok(REFUSED);
@@ -358,6 +365,29 @@ fn measure(
     logging::end(&log, "ended");
     let Ok(ran) = ran else { return Ok(130) };
     finish(&ran, json)
+}
+
+/// What is typed, whatever its bytes; `None` when the user leaves instead. Reading a terminal cannot be ended, so a
+/// thread does it that is left behind.
+fn answer(inputs: &Inputs) -> Result<Option<String>, Failure> {
+    let (to, answers) = sync_channel(1);
+    let read = move || {
+        let mut typed = Vec::new();
+        let read = io::stdin().lock().take(LONGEST_ANSWER).read_until(b'\n', &mut typed);
+        // Whoever asked may be gone.
+        let _ = to.send(read.map(|_| String::from_utf8_lossy(&typed).into_owned()));
+    };
+    thread::Builder::new().name("answer".to_owned()).spawn(read).map_err(Failure::error)?;
+    loop {
+        match answers.try_recv() {
+            Ok(typed) => return typed.map(Some).map_err(Failure::error),
+            Err(TryRecvError::Disconnected) => return Ok(None),
+            Err(TryRecvError::Empty) => {}
+        }
+        if runtime::wait(inputs).is_err() {
+            return Ok(None);
+        }
+    }
 }
 
 /// The report, the words beside it, and the exit code. Of a run that was refused the words are all there is.

@@ -219,7 +219,10 @@ fn refused(inputs: &Inputs, probe: &Probe, ask: &Ask, refusal: &Refusal) -> Ran 
 }
 
 /// Waits a moment, or until the user leaves.
-fn wait(inputs: &Inputs) -> Result<(), Interrupted> {
+///
+/// # Errors
+/// When the user leaves.
+pub fn wait(inputs: &Inputs) -> Result<(), Interrupted> {
     match inputs.events.recv_timeout(EVERY) {
         Ok(Input::App(Event::Interrupt)) | Err(RecvTimeoutError::Disconnected) => Err(Interrupted),
         Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(()),
