@@ -7,7 +7,6 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -406,43 +405,6 @@ fn wrong_parameters_are_told_what_is_allowed() {
         assert_eq!(said.code, 2, "{args:?}: {}", said.stderr);
         assert!(said.stderr.contains(words), "{args:?}: {}", said.stderr);
     }
-}
-
-/// On a terminal it asks; `answer` is what the user types.
-fn asked(answer: &str) -> (u32, String) {
-    use portable_pty::{CommandBuilder, PtySize, native_pty_system};
-    let home = Home::new();
-    let pair = native_pty_system().openpty(PtySize { rows: 24, cols: 200, pixel_width: 0, pixel_height: 0 }).unwrap();
-    let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_warptop"));
-    command.args(["probe", "fake", "--no-discover"]);
-    command.env("XDG_STATE_HOME", home.0.path());
-    let mut child = pair.slave.spawn_command(command).unwrap();
-    drop(pair.slave);
-    let (mut reader, mut writer) = (pair.master.try_clone_reader().unwrap(), pair.master.take_writer().unwrap());
-    std::io::Write::write_all(&mut writer, answer.as_bytes()).unwrap();
-    let reading = std::thread::spawn(move || {
-        let mut out = Vec::new();
-        // The end of a terminal is an error.
-        drop(reader.read_to_end(&mut out));
-        String::from_utf8_lossy(&out).into_owned()
-    });
-    let code = child.wait().unwrap().exit_code();
-    drop((writer, pair.master));
-    (code, reading.join().unwrap())
-}
-
-#[test]
-fn on_a_terminal_it_states_the_cost_and_asks() {
-    let (code, screen) = asked("n\n");
-    assert_eq!(code, 4, "{screen}");
-    assert!(
-        screen.contains("about 1 s, 1 MiB of host memory. It disturbs nobody") && screen.contains("[y/N]"),
-        "{screen}"
-    );
-    assert!(screen.contains("not run"), "{screen}");
-    let (code, screen) = asked("y\n");
-    assert_eq!(code, 0, "{screen}");
-    assert!(screen.contains("# fake on the host"), "{screen}");
 }
 
 #[test]
