@@ -117,7 +117,7 @@ impl Seen {
 pub struct Cost {
     /// Time the last frame took to prepare, draw and write, µs.
     pub frame_us: u64,
-    /// Batches the recorder lost and samples that came too late.
+    /// Batches that the recorder did not get.
     pub lost: u64,
 }
 

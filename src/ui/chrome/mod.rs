@@ -263,8 +263,12 @@ impl Chrome {
         if cost.frame_us > 0 {
             line.add("frame", Role::Dim, 3, format_args!("{}", Seconds(Reading::new(cost.frame_us as f64 / 1e6))));
         }
-        let lost = cost.lost + data.out_of_order();
-        line.add("", if lost > 0 { Role::Warn } else { Role::Dim }, 0, format_args!("{lost} lost"));
+        // Nothing lost is nothing to say.
+        for (count, what) in [(cost.lost, "batches not recorded"), (data.out_of_order(), "readings came too late")] {
+            if count > 0 {
+                line.add("", Role::Warn, 0, format_args!("{count} {what}"));
+            }
+        }
     }
 
     fn numbers(&mut self, data: &Data, app: &App) {
