@@ -26,6 +26,8 @@ enum Is {
     Ok,
     Degraded,
     Failed,
+    NoMetrics,
+    Loading,
     Unauthorized,
     Stalled,
 }
@@ -35,8 +37,10 @@ fn kind(state: &SourceState) -> Is {
         SourceState::Ok => Is::Ok,
         SourceState::Degraded(_) => Is::Degraded,
         SourceState::Failed(_) => Is::Failed,
+        SourceState::NoMetrics(_) => Is::NoMetrics,
         SourceState::Unauthorized(_) => Is::Unauthorized,
         SourceState::Stalled(_) => Is::Stalled,
+        SourceState::Loading(_) => Is::Loading,
         SourceState::Starting | SourceState::Absent(_) => panic!("{state:?}"),
     }
 }
@@ -123,23 +127,23 @@ fn every_bad_answer_has_its_words() {
             Is::Failed,
             "the answer is packed (br), which was not asked for: have the proxy in between leave it as it is",
         ),
-        (http("200 OK", "text/html; charset=utf-8", BODY.as_bytes()), Is::Failed, PAGE),
-        (text(b"\r\n <!DOCTYPE html><p>hello"), Is::Failed, PAGE),
-        (http("500 Oops", "text/plain", b"boom \x1b[31m"), Is::Failed, "answers with HTTP 500: boom"),
-        (http("500 Oops", "text/html", b"<p>boom"), Is::Failed, "answers with HTTP 500"),
-        (http("500 Oops", "text/plain", &vec![b'x'; 10_000_000]), Is::Failed, concat!("answers with HTTP 500: ", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx")),
+        (http("200 OK", "text/html; charset=utf-8", BODY.as_bytes()), Is::NoMetrics, PAGE),
+        (text(b"\r\n <!DOCTYPE html><p>hello"), Is::NoMetrics, PAGE),
+        (http("500 Oops", "text/plain", b"boom \x1b[31m"), Is::NoMetrics, "answers with HTTP 500: boom"),
+        (http("500 Oops", "text/html", b"<p>boom"), Is::NoMetrics, "answers with HTTP 500"),
+        (http("500 Oops", "text/plain", &vec![b'x'; 10_000_000]), Is::NoMetrics, concat!("answers with HTTP 500: ", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx")),
         (json("401 No", "{}"), Is::Unauthorized, "present, needs a key (HTTP 401): put it into WARPTOP_ENGINE_TOKEN or a file for --engine-auth"),
         (json("403 No", "{}"), Is::Unauthorized, "present, needs a key (HTTP 403): put it into WARPTOP_ENGINE_TOKEN or a file for --engine-auth"),
-        (json("404 No", "{}"), Is::Failed, "answers, but /metrics is not there (HTTP 404): was the engine started without metrics?"),
-        (json("429 No", r#"{"detail":"slow down"}"#), Is::Failed, "answers with HTTP 429: slow down; it limits how often it is asked: give a longer --engine-interval"),
+        (json("404 No", "{}"), Is::NoMetrics, "answers, but /metrics is not there (HTTP 404): was the engine started without metrics?"),
+        (json("429 No", r#"{"detail":"slow down"}"#), Is::NoMetrics, "answers with HTTP 429: slow down; it limits how often it is asked: give a longer --engine-interval"),
         // Bodies of llama.cpp b11549.
-        (json("501 No", r#"{"error":{"code":501,"message":"This server does not support metrics endpoint. Start it with `--metrics`","type":"not_supported_error"}}"#), Is::Failed, "answers with HTTP 501: This server does not support metrics endpoint. Start it with `--metrics`"),
-        (json("503 No", r#"{"error":{"message":"Loading model","type":"unavailable_error","code":503}}"#), Is::Failed, "loading its model: it answers, and will be read when it is ready"),
-        (json("503 No", r#"{"error":"overloaded"}"#), Is::Failed, "answers with HTTP 503: overloaded"),
-        (http("502 Bad Gateway", "text/html", b"<h1>nginx"), Is::Failed, "answers with HTTP 502; a gateway answers and cannot reach the engine behind it"),
-        (text(b"node_cpu_seconds_total 1\ngo_x 2\n"), Is::Failed, "answers, but is no engine warptop knows: it exposes node_cpu_seconds_total …"),
-        (text(b"\xff\xfe{{{\n1 2 3\n"), Is::Failed, "answers, but is no engine warptop knows: no metric of an engine in its answer"),
-        (text(b""), Is::Failed, "answers, but is no engine warptop knows: no metric of an engine in its answer"),
+        (json("501 No", r#"{"error":{"code":501,"message":"This server does not support metrics endpoint. Start it with `--metrics`","type":"not_supported_error"}}"#), Is::NoMetrics, "answers with HTTP 501: This server does not support metrics endpoint. Start it with `--metrics`"),
+        (json("503 No", r#"{"error":{"message":"Loading model","type":"unavailable_error","code":503}}"#), Is::Loading, "loading its model: it answers, and will be read when it is ready"),
+        (json("503 No", r#"{"error":"overloaded"}"#), Is::NoMetrics, "answers with HTTP 503: overloaded"),
+        (http("502 Bad Gateway", "text/html", b"<h1>nginx"), Is::NoMetrics, "answers with HTTP 502; a gateway answers and cannot reach the engine behind it"),
+        (text(b"node_cpu_seconds_total 1\ngo_x 2\n"), Is::NoMetrics, "answers, but is no engine warptop knows: it exposes node_cpu_seconds_total …"),
+        (text(b"\xff\xfe{{{\n1 2 3\n"), Is::NoMetrics, "answers, but is no engine warptop knows: no metric of an engine in its answer"),
+        (text(b""), Is::NoMetrics, "answers, but is no engine warptop knows: no metric of an engine in its answer"),
         (b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), Is::Failed, NO_HTTP),
         // HTTP/0.9 is a body without a head.
         (BODY.as_bytes().to_vec(), Is::Failed, NO_HTTP),
@@ -151,7 +155,7 @@ fn every_bad_answer_has_its_words() {
         (with_header(&long_header, b""), Is::Failed, HEADERS),
         (b"HTTP/1.1 302 Found\r\nlocation: http://ann:hunter2@127.0.0.2:1/x?y\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec(), Is::Failed, "redirects to http://127.0.0.2:1 (HTTP 302), which is not followed: give that as --engine URL if it is right"),
         (b"HTTP/1.1 302 Found\r\nlocation: /metrics\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec(), Is::Failed, "redirects in a circle (HTTP 302): give the final URL"),
-        (b"HTTP/1.1 304 Same\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec(), Is::Failed, "answers with HTTP 304: no place to redirect to"),
+        (b"HTTP/1.1 304 Same\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec(), Is::NoMetrics, "answers with HTTP 304: no place to redirect to"),
         (format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{}", BODY.len(), &BODY[..20_000]).into_bytes(), Is::Failed, CUT),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n".to_vec(), Is::Failed, CUT),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n".to_vec(), Is::Failed, CUT),
@@ -187,7 +191,7 @@ fn answers_without_end_are_ended() {
     let (none, drip) = (Duration::ZERO, Duration::from_millis(20));
     let long = (Is::Failed, "the answer is longer than 8 MiB: not the metrics of an engine");
     let headers = (Is::Failed, "the headers of its answer are too many or too long: is this an engine's port?");
-    let refused = (Is::Failed, "answers with HTTP 500: xxxx");
+    let refused = (Is::NoMetrics, "answers with HTTP 500: xxxx");
     let cases = [
         (endless("HTTP/1.1 200 OK\r\n\r\n", &[b'x'; 4096], none), long),
         (endless("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", CHUNK.as_bytes(), none), long),
@@ -225,7 +229,7 @@ fn a_server_that_is_stopped_does_not_answer() {
         }
     });
     let state = Session::named(&without_metrics.url(), HASTY).outcome("its state");
-    assert!(!state.answers() && state.why().starts_with("does not answer"), "{state:?}");
+    assert!(!matches!(state, SourceState::NoMetrics(_)) && state.why().starts_with("does not answer"), "{state:?}");
 }
 
 /// Fault: engine: no such host, nothing listens, the connection is reset

@@ -233,7 +233,7 @@ fn what_runs_is_seen_and_stopped_from_anywhere() {
     rig.press('x');
     rig.press('?');
     rig.press('p');
-    rig.until(&["fake stopped: stopped by the user"]);
+    rig.until(&["fake stopped: by the user"]);
     assert_eq!(rig.marks(), [Some("stopped".to_owned())]);
     assert_eq!(rig.report().ending, Ending::Stopped);
 }

@@ -431,7 +431,7 @@ fn code(ran: &Ran) -> u8 {
         Ending::Done if report.verdict.level == Level::Failed => FAILED,
         Ending::Done => 0,
         Ending::Refused => REFUSED,
-        Ending::Stopped if report.why.as_deref() == Some(crate::probe::life::BY_THE_USER) => 130,
+        Ending::Stopped if ran.by_user => 130,
         Ending::Stopped | Ending::Failed => 1,
     }
 }

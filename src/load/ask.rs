@@ -217,6 +217,7 @@ impl<'a, L: Lane> Ask<'a, L> {
 fn trouble(fault: &Fault) -> String {
     let advice = match fault {
         Fault::Unconnected(_) => "check that the server runs, and its host and port",
+        Fault::AtHostLimit(_) => "nothing can be sent from here before that",
         Fault::Timeout(_) => "it may be overloaded; wait until it is not, or give requests more time",
         Fault::Refused { .. } | Fault::Status { .. } => "run this again when it answers",
         Fault::Stream(_) | Fault::Malformed(_) | Fault::Cut(_) => "see what the server or a proxy before it logged",

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use super::level::HostLimit;
+
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -103,6 +105,9 @@ pub enum Fault {
     /// No connection.
     #[error("no connection: {0}")]
     Unconnected(String),
+    /// No connection, for want of something on this host.
+    #[error("no connection: {0}")]
+    AtHostLimit(HostLimit),
     /// HTTP 429 or 503: it has enough to do.
     #[error("refused with HTTP {status}: {words}")]
     Refused {
@@ -133,6 +138,13 @@ pub enum Fault {
     /// It took too long.
     #[error("no complete answer within {} s", .0.as_secs_f64())]
     Timeout(Duration),
+}
+
+impl Fault {
+    /// Whether there was no connection, so that nothing can have been sent.
+    pub const fn is_unconnected(&self) -> bool {
+        matches!(self, Self::Unconnected(_) | Self::AtHostLimit(_))
+    }
 }
 
 /// An answer that is no stream.

@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind};
 use crate::net::tls::TlsTrouble;
 
 use super::exchange::Fault;
+use super::level::HostLimit;
 
 /// The host has no address.
 pub(super) const NO_ADDRESS: &str = "the host name cannot be resolved: check the name, or give the address";
@@ -16,23 +17,23 @@ pub(super) const NOT_IN_TIME: &str =
     "none was made in time: host down, a firewall drops the packets, or it does not answer in TLS";
 
 /// Why a socket was not connected.
-pub(super) fn connecting(error: &io::Error) -> String {
-    match error.kind() {
+pub(super) fn connecting(error: &io::Error) -> Fault {
+    Fault::Unconnected(match error.kind() {
         ErrorKind::ConnectionRefused => {
             "connection refused: nothing listens there, or its queue is full; is the engine running?".to_owned()
         }
         ErrorKind::TimedOut => NOT_IN_TIME.to_owned(),
         _ if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-            "no more files may be opened: raise the limit (ulimit -n)".to_owned()
+            return Fault::AtHostLimit(HostLimit::OpenFiles);
         }
-        ErrorKind::AddrNotAvailable => "no local port is left: fewer connections, or more ports".to_owned(),
+        ErrorKind::AddrNotAvailable => return Fault::AtHostLimit(HostLimit::LocalPorts),
         kind => kind.to_string(),
-    }
+    })
 }
 
 /// Why there is no TLS on a connected socket.
-pub(super) fn securing(error: &io::Error) -> String {
-    tls(error).unwrap_or(TlsTrouble::Ended).to_string()
+pub(super) fn securing(error: &io::Error) -> Fault {
+    Fault::Unconnected(tls(error).unwrap_or(TlsTrouble::Ended).to_string())
 }
 
 /// An answer that did not begin.

@@ -234,8 +234,7 @@ impl Connection {
                 open
             } else {
                 exchange.dispatched = None;
-                let made = Open::new(&*target.opener, target.tls.as_ref(), &target.clock).await;
-                made.map_err(Fault::Unconnected)?
+                Open::new(&*target.opener, target.tls.as_ref(), &target.clock).await?
             };
             exchange.connected = !is_old;
             let request = target.request(call.path, body.as_ref());

@@ -3,6 +3,9 @@
 //! Plain data, part of the format of reports (docs/sweep.md). Invariants: times are in seconds unless the name says
 //! otherwise; what was not measured is `null` or absent, never 0; names are only ever added.
 
+use std::collections::BTreeSet;
+use std::fmt::{self, Display, Formatter};
+
 use serde::{Deserialize, Serialize};
 
 /// A level, whole or as far as it is.
@@ -57,6 +60,8 @@ pub struct Level {
     pub slices: Vec<Slice>,
     /// What has to be known to read it.
     pub notes: Vec<String>,
+    /// The fault that came most often, in words; `None` where no request failed.
+    pub most_frequent_fault: Option<String>,
     /// What the server said of itself meanwhile; `None` where it is not read.
     pub server: Option<Server>,
     /// What each GPU of this host did meanwhile.
@@ -247,6 +252,27 @@ pub struct Client {
     pub most_in_flight: u64,
     /// Why the client may have been the limit, in words; empty where it was not.
     pub limits: Vec<String>,
+    /// Limits of this host that kept it from making connections.
+    pub host_limits: BTreeSet<HostLimit>,
+}
+
+/// A limit of the client's host that keeps it from making another connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostLimit {
+    /// Open files, of the process or the host (EMFILE, ENFILE).
+    OpenFiles,
+    /// Local ports (EADDRNOTAVAIL).
+    LocalPorts,
+}
+
+impl Display for HostLimit {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OpenFiles => "no more files may be opened: raise the limit (ulimit -n)",
+            Self::LocalPorts => "no local port is left: fewer connections, or more ports",
+        })
+    }
 }
 
 /// How late something was, s.

@@ -218,9 +218,9 @@ fn judge(swept: Swept, is_stopped: bool) -> Result<Swept, LoadError> {
         ))),
         Some(_) if swept.ended_early.is_empty() => {
             // What went wrong says more than what came of it.
-            let notes = || swept.levels.iter().flat_map(|level| &level.notes);
-            let fault = notes().rev().find_map(|note| note.strip_prefix(stage::MOST_OFTEN));
-            let why = fault.or_else(|| notes().next_back().map(String::as_str));
+            let levels = || swept.levels.iter().rev();
+            let fault = levels().find_map(|level| level.most_frequent_fault.as_ref());
+            let why = fault.or_else(|| levels().find_map(|level| level.notes.last()));
             Err(LoadError::Endpoint(format!(
                 "no measured request ended well{}",
                 why.map_or_else(String::new, |why| format!(": {why}"))

@@ -200,7 +200,7 @@ impl Tally {
     fn count_fault(&mut self, fault: Option<&Fault>) {
         let requests = &mut self.requests;
         let count = match fault {
-            Some(Fault::Unconnected(_)) => &mut requests.unconnected,
+            Some(Fault::Unconnected(_) | Fault::AtHostLimit(_)) => &mut requests.unconnected,
             Some(Fault::Refused { .. }) => &mut requests.refused,
             Some(Fault::Cut(_)) => &mut requests.cut,
             Some(Fault::Status { .. } | Fault::Stream(_) | Fault::Malformed(_) | Fault::Timeout(_)) => {

@@ -22,6 +22,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::model::Clock;
 
+use super::exchange::Fault;
 use super::fault;
 
 /// Most that is read at once, bytes. Hundreds of connections have one such buffer each.
@@ -31,8 +32,8 @@ const BUFFER: usize = 64 << 10;
 pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
-/// Bytes both ways in a moment, or the words for why not.
-pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Box<dyn Duplex>, String>> + Send + 'a>>;
+/// Bytes both ways in a moment, or why not.
+pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Box<dyn Duplex>, Fault>> + Send + 'a>>;
 
 /// Opens what connections are made of.
 pub trait Opener: Send + Sync {
@@ -52,8 +53,10 @@ pub struct Sockets {
 impl Opener for Sockets {
     fn open(&self) -> Opening<'_> {
         Box::pin(async {
-            let addresses: Vec<_> =
-                lookup_host((&*self.host, self.port)).await.map_err(|_| fault::NO_ADDRESS.to_owned())?.collect();
+            let addresses: Vec<_> = lookup_host((&*self.host, self.port))
+                .await
+                .map_err(|_| Fault::Unconnected(fault::NO_ADDRESS.to_owned()))?
+                .collect();
             let socket = TcpStream::connect(&*addresses).await.map_err(|error| fault::connecting(&error))?;
             // A request must not wait for the acknowledgement of the one before.
             socket.set_nodelay(true).map_err(|error| fault::connecting(&error))?;
@@ -160,8 +163,8 @@ impl Open {
     /// Opens one.
     ///
     /// # Errors
-    /// Why there is none, in words.
-    pub async fn new(opener: &dyn Opener, tls: Option<&Tls>, clock: &Arc<dyn Clock>) -> Result<Self, String> {
+    /// Why there is none: [`Fault::is_unconnected`].
+    pub async fn new(opener: &dyn Opener, tls: Option<&Tls>, clock: &Arc<dyn Clock>) -> Result<Self, Fault> {
         let marks = Marks::new();
         let (noted, clock) = (Arc::clone(&marks), Arc::clone(clock));
         let on_read = move |bytes| {
@@ -185,7 +188,7 @@ impl Open {
         };
         let io: Box<dyn Duplex> = Box::new(Watched { inner: plain, on_read });
         let shaken = http1::Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(io)).await;
-        let (sender, connection) = shaken.map_err(|_| "HTTP cannot begin".to_owned())?;
+        let (sender, connection) = shaken.map_err(|_| Fault::Unconnected("HTTP cannot begin".to_owned()))?;
         Ok(Self { sender, pump: Pump { connection, is_over: false }, marks })
     }
 

@@ -57,9 +57,9 @@ impl LogLevel {
 
     const fn of(state: &SourceState) -> Self {
         match state {
-            SourceState::Starting | SourceState::Ok | SourceState::Absent(_) => Self::Info,
+            SourceState::Starting | SourceState::Ok | SourceState::Loading(_) | SourceState::Absent(_) => Self::Info,
             SourceState::Degraded(_) | SourceState::Unauthorized(_) | SourceState::Stalled(_) => Self::Warning,
-            SourceState::Failed(_) => Self::Error,
+            SourceState::Failed(_) | SourceState::NoMetrics(_) => Self::Error,
         }
     }
 }

@@ -65,6 +65,10 @@ pub enum SourceState {
     Degraded(Arc<str>),
     /// Cannot be reached or read; it will be tried again.
     Failed(Arc<str>),
+    /// Loads its model and is not to be read before.
+    Loading(Arc<str>),
+    /// Answers, but with no metrics that can be read. An engine can be used all the same.
+    NoMetrics(Arc<str>),
     /// There, but it wants a key (HTTP 401 or 403).
     Unauthorized(Arc<str>),
     /// A call has not come back.
@@ -76,20 +80,8 @@ pub enum SourceState {
 impl SourceState {
     /// Whether the source gives no values at all in this state.
     pub const fn is_down(&self) -> bool {
-        matches!(self, Self::Failed(_) | Self::Unauthorized(_) | Self::Stalled(_) | Self::Absent(_))
+        !matches!(self, Self::Starting | Self::Ok | Self::Degraded(_))
     }
-
-    /// Whether something answers there that has not what is read: its words begin with [`Self::ANSWERS`]. An engine
-    /// without metrics can be used all the same.
-    pub fn answers(&self) -> bool {
-        matches!(self, Self::Failed(why) if why.starts_with(Self::ANSWERS))
-    }
-
-    /// First word of what is said of such a place.
-    pub const ANSWERS: &str = "answers";
-
-    /// First word of what is said of an engine that loads its model and is not to be read before.
-    pub const LOADING: &str = "loading";
 
     /// The words for the screen; empty when all is well.
     pub fn why(&self) -> &str {
@@ -98,6 +90,8 @@ impl SourceState {
             Self::Ok => "",
             Self::Degraded(why)
             | Self::Failed(why)
+            | Self::Loading(why)
+            | Self::NoMetrics(why)
             | Self::Unauthorized(why)
             | Self::Stalled(why)
             | Self::Absent(why) => why,

@@ -56,7 +56,10 @@ impl Last {
             headline: headline.map(|judged| (judged.figure.value, judged.figure.unit.as_str().into())),
             figure: headline.map_or("", |judged| judged.figure.label.as_str()).into(),
             share: headline.and_then(super::report::Judged::share),
-            summary: report.verdict.summary.as_str().into(),
+            summary: match report.ending {
+                Ending::Done => report.verdict.summary.as_str().into(),
+                _ => report.why.as_deref().unwrap_or("it is not known why").into(),
+            },
         }
     }
 }

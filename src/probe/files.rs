@@ -556,7 +556,7 @@ mod tests {
         let mut part = report.clone();
         let words = "1 of 4 CPUs of node 0";
         let bound = Some(words);
-        part.environment.facts.insert(crate::probe::report::BOUND.to_owned(), words.to_owned());
+        part.environment.bound_to = Some(words.to_owned());
         assert_eq!(files.baseline("hbm", &report.target, &report.inputs, bound), None, "a part is not the whole");
         files.keep_baseline(&Report { run: "c".to_owned(), ..part }).unwrap();
         let run = |bound| files.baseline("hbm", &report.target, &report.inputs, bound).map(|report| report.run);

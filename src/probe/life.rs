@@ -27,8 +27,6 @@ const GRACE_MS: u64 = 400;
 const KILL_AGAIN_MS: u64 = 1_000;
 /// How long a child may take to end after its last word, ms.
 const EXIT_MS: u64 = 3_000;
-/// Why a run ended that a key or a signal ended.
-pub const BY_THE_USER: &str = "stopped by the user";
 /// Cool-down after a run that did not go well, ms: enough to see its words, and for the target to settle.
 const SHORT_COOL_MS: u64 = 2_000;
 
@@ -69,13 +67,38 @@ pub struct Refusal {
     pub hint: String,
 }
 
+/// Who or what stopped a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stopper {
+    /// A key or an interrupt.
+    User,
+    /// The end of warptop.
+    Exit,
+    /// The probe.
+    Probe,
+    /// What watches the machine: why, in words.
+    Guard(String),
+}
+
+impl Stopper {
+    /// What follows "stopped: ".
+    pub fn words(&self) -> &str {
+        match self {
+            Self::User => "by the user",
+            Self::Exit => "the program was left",
+            Self::Probe => "by itself",
+            Self::Guard(why) => why,
+        }
+    }
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
     /// With a result.
     Done,
-    /// Because it was told to, by whom or what: in words.
-    Stopped(String),
+    /// Because it was told to.
+    Stopped(Stopper),
     /// What it needs is not here: in words. Nothing was measured.
     Unavailable(String),
     /// Without a result, and why.
@@ -97,7 +120,8 @@ impl End {
     pub fn why(&self) -> &str {
         match self {
             Self::Done => "",
-            Self::Stopped(why) | Self::Unavailable(why) | Self::Failed(why) => why,
+            Self::Stopped(stopper) => stopper.words(),
+            Self::Unavailable(why) | Self::Failed(why) => why,
         }
     }
 }
@@ -315,9 +339,9 @@ impl Life {
                 Vec::new()
             }
             Event::Broke(_, why) => kill(&mut run, now, End::Failed(why)),
-            Event::Abort(_, why) => ask_to_stop(&mut run, now, End::Stopped(why)),
-            Event::Stop => ask_to_stop(&mut run, now, End::Stopped(BY_THE_USER.to_owned())),
-            Event::Quit => ask_to_stop(&mut run, now, End::Stopped("the program was left".to_owned())),
+            Event::Abort(_, why) => ask_to_stop(&mut run, now, End::Stopped(Stopper::Guard(why))),
+            Event::Stop => ask_to_stop(&mut run, now, End::Stopped(Stopper::User)),
+            Event::Quit => ask_to_stop(&mut run, now, End::Stopped(Stopper::Exit)),
             Event::Tick => watch(&mut run, now),
             Event::Gone(_, how) => return self.gone(now, *run, &how),
             Event::Ask(_)
@@ -428,7 +452,7 @@ fn hear(run: &mut Running, now: Time, message: Message) {
         // The first word about the end counts.
         Message::Error(failure) if run.ending.is_none() && run.outcome.is_none() => {
             let end = match failure {
-                Failure::Stopped => End::Stopped("stopped by itself".to_owned()),
+                Failure::Stopped => End::Stopped(Stopper::Probe),
                 Failure::Unavailable(why) => End::Unavailable(why),
                 Failure::Failed(why) => End::Failed(why),
             };

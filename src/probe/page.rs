@@ -55,12 +55,11 @@ pub fn page(report: &Report) -> String {
     let mut out = String::new();
     // Writing to a String never fails, here and below.
     let _ = writeln!(out, "# {} on {}\n", report.probe, report.target);
-    let summary = report.verdict.summary.as_str();
-    // What was not judged is no verdict: how it ended stands for it.
-    let ends = ["no result", "not run", "stopped"].into_iter().find_map(|end| Some((end, summary.strip_prefix(end)?)));
-    let _ = match ends {
-        Some((end, why)) if report.ending != Ending::Done => writeln!(out, "**{end}**{why}\n"),
-        _ => writeln!(out, "**{}**: {summary}\n", report.verdict_word()),
+    let _ = match (report.ending, report.why.as_deref()) {
+        // What was not judged is no verdict: how it ended stands for it.
+        (Ending::Done, _) => writeln!(out, "**{}**: {}\n", report.verdict_word(), report.verdict.summary),
+        (ending, Some(why)) => writeln!(out, "**{}**: {why}\n", ending.without_result()),
+        (ending, None) => writeln!(out, "**{}**\n", ending.without_result()),
     };
     for advice in &report.verdict.advice {
         let _ = writeln!(out, "- {advice}");
@@ -192,6 +191,7 @@ fn environment(page: &mut String, environment: &Environment) {
         ("driver", &environment.driver),
         ("CUDA of the driver", &environment.cuda_driver),
         ("kernel", &environment.kernel),
+        ("bound to", &environment.bound_to),
     ] {
         if let Some(value) = value {
             let _ = writeln!(out, "- {name} {value}");
@@ -411,7 +411,7 @@ mod tests {
     fn a_run_without_a_result_says_how_it_ended_and_claims_nothing_else() {
         for (ending, why, words) in [
             (Ending::Failed, "it fell over", "**no result**: it fell over"),
-            (Ending::Stopped, "stopped by the user", "**stopped** by the user\n"),
+            (Ending::Stopped, "by the user", "**stopped**: by the user\n"),
             (Ending::Stopped, "the program was left", "**stopped**: the program was left"),
             (Ending::Refused, "an engine serves here", "**not run**: an engine serves here"),
         ] {

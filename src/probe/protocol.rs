@@ -232,6 +232,9 @@ pub struct Outcome {
     /// When what happened, s after the process began, by name.
     #[serde(default)]
     pub moments: BTreeMap<String, f64>,
+    /// Why a sweep ended before all its levels were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_early: Option<String>,
     /// Where a sweep's throughput stops growing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knee: Option<Knee>,
@@ -374,6 +377,7 @@ fn safe(mut message: Message) -> Message {
             let moments = std::mem::take(&mut outcome.moments).into_iter();
             outcome.moments = moments.map(|(name, at)| (text::clean(&name), at)).collect();
             outcome.knee.iter_mut().for_each(|knee| clean_sentence(&mut knee.words));
+            outcome.ended_early.iter_mut().for_each(clean_sentence);
         }
     }
     message

@@ -24,9 +24,6 @@ use timeline::Steps;
 /// What `schema` says.
 pub const SCHEMA: &str = "warptop.probe/1";
 
-/// The fact that says to what part of its target a run was bound: only runs of the same part are held against each other.
-pub const BOUND: &str = "bound to";
-
 /// Below this share of the reference a figure is worth a look, %.
 const WATCH_PCT: f64 = 95.0;
 /// Below this share of the reference something is wrong, %.
@@ -47,6 +44,17 @@ pub enum Ending {
     Refused,
     /// Without a result.
     Failed,
+}
+
+impl Ending {
+    /// What a run that ended so has instead of a result.
+    pub const fn without_result(self) -> &'static str {
+        match self {
+            Self::Refused => "not run",
+            Self::Stopped => "stopped",
+            Self::Done | Self::Failed => "no result",
+        }
+    }
 }
 
 /// The whole report.
@@ -97,6 +105,9 @@ pub struct Report {
     /// Where a sweep's throughput stops growing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knee: Option<Knee>,
+    /// Why a sweep ended before all its levels were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_early: Option<String>,
     /// Single measurements, in the order they came in.
     pub samples: Vec<Sample>,
     /// Measurements that came after as many as are kept.
@@ -118,6 +129,9 @@ pub struct Environment {
     pub cpu_busy_before_pct: Option<f64>,
     /// Who else computed there, in words; empty when nobody did.
     pub company: String,
+    /// To what part of its target the process was bound, in words; `None`: to all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_to: Option<String>,
     /// What the probe's own process found: libraries, CPU, NUMA.
     pub facts: BTreeMap<String, String>,
 }
@@ -347,6 +361,7 @@ impl Report {
         self.notes.extend(told.notes);
         self.moments = outcome.moments;
         self.knee = outcome.knee;
+        self.ended_early = outcome.ended_early;
         self.environment.facts.extend(outcome.facts);
         let mut advice = outcome.advice;
         advice.extend(told.advice);
@@ -359,20 +374,14 @@ impl Report {
 
     /// What a run without a result comes to.
     pub fn without_result(ending: Ending, why: &str) -> Verdict {
-        let summary = match ending {
-            Ending::Refused => format!("not run: {why}"),
-            // "stopped by the user" says so itself.
-            Ending::Stopped if why.starts_with("stopped") => why.to_owned(),
-            Ending::Stopped => format!("stopped: {why}"),
-            Ending::Done | Ending::Failed => format!("no result: {why}"),
-        };
+        let summary = format!("{}: {why}", ending.without_result());
         // Nothing was judged: that it failed says how the run ended, not how good the machine is.
         Verdict { level: Level::Unknown, summary, advice: Vec::new() }
     }
 
     /// To what part of its target it was bound; `None`: to all of it.
     pub fn bound(&self) -> Option<&str> {
-        self.environment.facts.get(BOUND).map(String::as_str)
+        self.environment.bound_to.as_deref()
     }
 
     /// Whether it had less than all of its target: what it says is no ceiling then.

@@ -16,7 +16,6 @@ use super::spec::counted;
 use super::{Failure, Link, Needs, Outcome, Params, Probe, ProbeSpec};
 use crate::load::{self, Level, LoadError, Said, Setup};
 
-pub(super) use outcome::ENDED_EARLY;
 pub(super) use params::cost_with_files;
 
 /// Its name.

@@ -226,6 +226,8 @@ fn make_safe(batch: &mut Batch) {
         Some(
             SourceState::Degraded(why)
             | SourceState::Failed(why)
+            | SourceState::Loading(why)
+            | SourceState::NoMetrics(why)
             | SourceState::Unauthorized(why)
             | SourceState::Stalled(why)
             | SourceState::Absent(why),

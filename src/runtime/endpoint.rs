@@ -85,7 +85,8 @@ pub(super) fn seen(data: &Data, url: &str, now: Time) -> Option<guard::Endpoint>
     let source = data.source(SourceId::Engine(engine));
     let state = source.map_or(&SourceState::Starting, |source| source.state_at(now));
     // Late, but there: it is for the load to say what it is like.
-    let down = (state.is_down() && !state.answers()).then(|| state.why().to_owned());
+    let is_down = state.is_down() && !matches!(state, SourceState::NoMetrics(_));
+    let down = is_down.then(|| state.why().to_owned());
     Some(guard::Endpoint { url: url.to_owned(), down, running: running(data, engine, state, now) })
 }
 
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!(see(SourceState::Ok, Some(3.0)), (None, Reading::Value(3.0)));
         assert_eq!(see(SourceState::Ok, None), (None, unsupported), "an engine without this gauge blocks nothing");
         assert_eq!(see(SourceState::Starting, None), (None, Reading::Missing(Why::NotYet)));
-        assert_eq!(see(SourceState::Failed("answers, but /metrics is not there".into()), None), (None, unsupported));
+        assert_eq!(see(SourceState::NoMetrics("answers, but /metrics is not there".into()), None), (None, unsupported));
         for down in [SourceState::Failed("refused".into()), SourceState::Unauthorized("answers not".into())] {
             assert!(see(down.clone(), None).0.is_some(), "{down:?}");
         }

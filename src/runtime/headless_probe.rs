@@ -15,7 +15,7 @@ use super::{Inputs, Session, endpoint, machine};
 use crate::app::Event;
 use crate::model::{SourceId, SourceState, Time};
 use crate::probe::files::{Files, Holder, Locked};
-use crate::probe::life::{Ask, Refusal, State};
+use crate::probe::life::{Ask, End, Refusal, State, Stopper};
 use crate::probe::report::{Ending, Report};
 use crate::probe::{Aim, Cost, Needs, PROBES, Params, Probe};
 use crate::sampler::Options;
@@ -68,6 +68,14 @@ pub struct Ran {
     pub can_force: bool,
     /// Whether it is the run of another process.
     pub joined: bool,
+    /// Whether the user stopped it here.
+    pub by_user: bool,
+}
+
+impl Ran {
+    const fn of(report: Report) -> Self {
+        Self { report, kept: None, hint: String::new(), can_force: false, joined: false, by_user: false }
+    }
 }
 
 /// The user wants to leave.
@@ -163,10 +171,10 @@ impl Prepared {
                 }
                 State::Cooling(ended, _) | State::Done(ended) | State::Stopped(ended) | State::Failed(ended) => {
                     let (run, kept) = (Arc::clone(&ended.ask.run), ended.kept.clone());
+                    let by_user = ended.end == End::Stopped(Stopper::User);
                     drop(board);
                     if let (Some(report), Some(kept)) = (probes.report(&run), kept) {
-                        let hint = String::new();
-                        return Ok(Ran { report, kept: Some(kept), hint, can_force: false, joined: false });
+                        return Ok(Ran { kept: Some(kept), by_user, ..Ran::of(report) });
                     }
                 }
                 State::Confirm(_) | State::Preflight(..) => {}
@@ -187,7 +195,7 @@ impl Prepared {
             // It may have ended without a result: its report says so, whatever the cool-down.
             let report = report.or_else(|| joined.as_ref().and_then(|holder| files.load(&holder.run).ok()));
             if let Some(report) = report {
-                return Ok(Some(Ran { report, kept: None, hint: String::new(), can_force: false, joined: true }));
+                return Ok(Some(Ran { joined: true, ..Ran::of(report) }));
             }
             match files.lock(&holder(probe, &self.ask)) {
                 Ok(Locked::Theirs(Some(who))) if self.is_same(&who) => {
@@ -215,7 +223,7 @@ fn refused(inputs: &Inputs, probe: &Probe, ask: &Ask, refusal: &Refusal) -> Ran 
     let now = inputs.clock.now().0;
     (report.started_unix_ms, report.ended_unix_ms) = (now, now);
     report.host = machine::host_name();
-    Ran { report, kept: None, hint: refusal.hint.clone(), can_force: refusal.can_force, joined: false }
+    Ran { hint: refusal.hint.clone(), can_force: refusal.can_force, ..Ran::of(report) }
 }
 
 /// Waits a moment, or until the user leaves.

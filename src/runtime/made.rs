@@ -63,5 +63,6 @@ pub(super) fn blank(probe: &Probe, ask: &Ask, ending: Ending, why: &str) -> Repo
         samples_left_out: 0,
         levels: Vec::new(),
         knee: None,
+        ended_early: None,
     }
 }

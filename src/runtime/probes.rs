@@ -21,7 +21,7 @@ use crate::probe::files::{Files, FilesError, Lock, Locked};
 use crate::probe::guard::{self, Admission, Verdict, Watch};
 use crate::probe::life::{Ask, Effect, End, Ended, Event, Refusal};
 use crate::probe::protocol::{MAX_SAMPLES, Message, Outcome, Request, Sample};
-use crate::probe::report::{BOUND, Level, Report};
+use crate::probe::report::{Level, Report};
 use crate::probe::{self, Aim, Cost, PROBES, Params, Probe};
 use crate::sampler::Sink;
 
@@ -528,7 +528,7 @@ impl Worker {
         let Ask { target, params, .. } = &ended.ask;
         let files = self.setup.files.as_ref().ok();
         let baseline = files.and_then(|files| files.baseline(PROBES[place].spec.id, target, params, bound.as_deref()));
-        environment.facts.extend(bound.map(|bound| (BOUND.to_owned(), bound)));
+        environment.bound_to = bound;
         let mut report = made::report(&PROBES[place], ended, active.admission.as_ref(), environment);
         report.samples.append(&mut active.samples);
         report.samples_left_out = active.left_out;

@@ -66,7 +66,8 @@ impl Spent {
             SourceState::Degraded(why) => SourceState::Degraded(and(&why)),
             SourceState::Failed(why) => SourceState::Failed(and(&why)),
             SourceState::Stalled(why) => SourceState::Stalled(and(&why)),
-            SourceState::Unauthorized(_) | SourceState::Absent(_) => state,
+            SourceState::NoMetrics(why) => SourceState::NoMetrics(and(&why)),
+            SourceState::Loading(_) | SourceState::Unauthorized(_) | SourceState::Absent(_) => state,
         }
     }
 

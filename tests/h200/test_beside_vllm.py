@@ -67,7 +67,7 @@ class Analysis(unittest.TestCase):
         self.assertIn("300.0 (+200 %)", lines[3])
 
     def test_what_a_probe_says_is_kept_small(self):
-        report = dict(run="r", ending="stopped", why="stopped by the user", forced=True, duty_pct=10, inputs={},
+        report = dict(run="r", ending="stopped", why="by the user", forced=True, duty_pct=10, inputs={},
                       environment=dict(company="on GPU 0 process 1"), results=[],
                       samples=[dict(series="triad", unit="GB/s", value=v) for v in (1.0, 2.0, 3.0)])
         self.assertEqual(of_report(json.dumps(report))["samples"], {"triad": dict(unit="GB/s", n=3, median=2.0)})

@@ -316,15 +316,14 @@ fn reach(data: &Data, engine: u8, at: Time) -> Reach {
     let state = source.state_at(at);
     let why = || state.why().to_owned();
     match state {
-        SourceState::Starting => Reach::Starting,
+        SourceState::Starting | SourceState::Loading(_) => Reach::Starting,
         // A scrape is late, and what was read before it is no longer current.
         SourceState::Degraded(_) if is_stale(data, engine, at) => Reach::Silent(why()),
         // Nothing came in for a while, though nothing is known to be wrong: a recording with a hole.
         SourceState::Ok if is_stale(data, engine, at) => Reach::Starting,
         SourceState::Ok | SourceState::Degraded(_) => Reach::Read,
         SourceState::Unauthorized(_) => Reach::NeedsKey,
-        SourceState::Failed(_) if state.answers() => Reach::NoMetrics(why()),
-        SourceState::Failed(text) if text.starts_with(SourceState::LOADING) => Reach::Starting,
+        SourceState::NoMetrics(_) => Reach::NoMetrics(why()),
         SourceState::Stalled(_) => Reach::Silent(why()),
         SourceState::Failed(_) | SourceState::Absent(_) => Reach::Down(why()),
     }

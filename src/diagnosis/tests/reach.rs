@@ -24,7 +24,11 @@ fn each_way_of_not_being_read_has_its_cause_and_nothing_else_is_said_of_the_engi
         (refused, Cause::Down, Severity::Act),
         (no_way, Cause::Down, Severity::Act),
         (SourceState::Unauthorized("needs a key".into()), Cause::NeedsKey, Severity::Watch),
-        (SourceState::Failed("answers with a web page, not with metrics".into()), Cause::Unreadable, Severity::Watch),
+        (
+            SourceState::NoMetrics("answers with a web page, not with metrics".into()),
+            Cause::Unreadable,
+            Severity::Watch,
+        ),
         (silent, Cause::Stalled, Severity::Act),
     ] {
         let machine = after(state.clone());
@@ -52,7 +56,7 @@ fn a_silent_server_whose_process_is_stopped_is_told_how_to_go_on() {
 
 #[test]
 fn an_engine_that_loads_or_has_just_been_found_is_not_judged() {
-    for state in [SourceState::Starting, SourceState::Failed("loading its model: it will be read when ready".into())] {
+    for state in [SourceState::Starting, SourceState::Loading("loading its model: it will be read when ready".into())] {
         let mut machine = Machine::serving();
         machine.state = state;
         let diagnosis = machine.run(10).diagnosis();

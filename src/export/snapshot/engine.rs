@@ -187,9 +187,12 @@ const fn state_name(state: &SourceState) -> &'static str {
         SourceState::Ok => "ok",
         SourceState::Degraded(_) => "degraded",
         SourceState::Unauthorized(_) => "unauthorized",
-        SourceState::Starting | SourceState::Failed(_) | SourceState::Stalled(_) | SourceState::Absent(_) => {
-            "unreachable"
-        }
+        SourceState::Starting
+        | SourceState::Failed(_)
+        | SourceState::Loading(_)
+        | SourceState::NoMetrics(_)
+        | SourceState::Stalled(_)
+        | SourceState::Absent(_) => "unreachable",
     }
 }
 

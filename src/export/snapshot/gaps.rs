@@ -91,9 +91,9 @@ impl Gaps {
     pub(super) fn source(&mut self, key: &str, data: &Data, source: SourceId, window: Window) {
         let state = data.source(source).map(|s| s.state_at(window.end));
         let why = match state {
-            None | Some(SourceState::Starting) => Why::NotYet,
+            None | Some(SourceState::Starting | SourceState::Loading(_)) => Why::NotYet,
             Some(SourceState::Unauthorized(_)) => Why::NotPermitted,
-            Some(SourceState::Failed(_) | SourceState::Stalled(_)) => Why::Failed,
+            Some(SourceState::Failed(_) | SourceState::NoMetrics(_) | SourceState::Stalled(_)) => Why::Failed,
             Some(SourceState::Ok | SourceState::Degraded(_) | SourceState::Absent(_)) => Why::Unsupported,
         };
         let detail = state.map(|s| s.why().to_owned()).filter(|words| !words.is_empty());

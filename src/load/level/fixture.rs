@@ -88,7 +88,7 @@ fn client(load: f64) -> Client {
         cpu_pct: Some(12.0),
         in_flight: Some(load),
         most_in_flight: load as u64,
-        limits: Vec::new(),
+        ..Client::default()
     }
 }
 

@@ -132,7 +132,7 @@ impl Proof {
             cpu_pct: self.cpu_pct(now),
             in_flight: self.flight.mean(now),
             most_in_flight: self.flight.most,
-            limits: Vec::new(),
+            ..Client::default()
         };
         client.limits = limits(&client, ttft_p50);
         client

@@ -4,12 +4,12 @@
 //! books once, and leaves them once, when it ends. All moments are µs.
 
 use std::cell::{Ref, RefCell, RefMut};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use crate::load::backlog::Backlog;
 use crate::load::exchange::{Call, Exchange, Fault, Lane as _, Transport};
-use crate::load::level::{Load, State};
+use crate::load::level::{HostLimit, Load, State};
 use crate::load::tally::{Ended, Frame};
 use crate::load::work::Job;
 
@@ -20,8 +20,6 @@ use super::site::{Carrier, Lengths, Record, Site};
 const FEWEST_ENDED: u64 = 20;
 /// So many requests without a connection, and nothing else yet: there is no server.
 const NO_SERVER: u64 = 3;
-/// Before the words of that fault, in a note.
-pub(super) const MOST_OFTEN: &str = "the fault that came most often: ";
 /// Different faults that are told apart.
 const MOST_FAULTS: usize = 32;
 
@@ -81,6 +79,8 @@ pub(super) struct Books {
     ended: u64,
     faulty: u64,
     unconnected: u64,
+    /// Limits of this host that kept requests from being sent.
+    pub(super) host_limits: BTreeSet<HostLimit>,
     took: u64,
     faults: BTreeMap<String, u64>,
     /// Measured requests that had to make a connection.
@@ -123,6 +123,7 @@ impl<T: Transport> Stage<T> {
             ended: 0,
             faulty: 0,
             unconnected: 0,
+            host_limits: BTreeSet::new(),
             took: 0,
             faults: BTreeMap::new(),
             connects: 0,
@@ -295,7 +296,10 @@ impl Books {
 
     fn fault(&mut self, fault: &Fault) {
         self.faulty += 1;
-        self.unconnected += u64::from(matches!(fault, Fault::Unconnected(_)));
+        self.unconnected += u64::from(fault.is_unconnected());
+        if let Fault::AtHostLimit(limit) = fault {
+            self.host_limits.insert(*limit);
+        }
         let words = fault.to_string();
         if self.faults.len() < MOST_FAULTS || self.faults.contains_key(&words) {
             *self.faults.entry(words).or_default() += 1;
@@ -320,7 +324,7 @@ impl Books {
     }
 
     /// The fault that came most often, in words.
-    fn most_frequent_fault(&self) -> Option<&str> {
+    pub(super) fn most_frequent_fault(&self) -> Option<&str> {
         self.faults.iter().max_by_key(|(_, times)| **times).map(|(words, _)| words.as_str())
     }
 
@@ -332,7 +336,7 @@ impl Books {
         }
         let is_told = self.cut.as_ref().is_some_and(|cut| cut.state == State::Failing);
         if let Some(words) = self.most_frequent_fault().filter(|_| !is_told) {
-            notes.push(format!("{MOST_OFTEN}{words}"));
+            notes.push(format!("the fault that came most often: {words}"));
         }
         if self.rests.0 > 0 {
             let (times, seconds) = (self.rests.0, self.rests.1 as f64 / 1e6);

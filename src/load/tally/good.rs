@@ -125,7 +125,7 @@ pub(super) const fn events(stamps: &[Stamp]) -> u64 {
 /// nobody counts the output, as where the answer broke off, it may have cost all that was planned.
 pub(super) fn spent(ended: &Ended<'_>) -> u64 {
     let exchange = ended.exchange;
-    if exchange.dispatched.is_none() || matches!(exchange.fault, Some(Fault::Unconnected(_))) {
+    if exchange.dispatched.is_none() || exchange.fault.as_ref().is_some_and(Fault::is_unconnected) {
         return 0;
     }
     let usage = usage(exchange, ended.stamps);

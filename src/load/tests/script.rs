@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::time::{Instant, sleep};
 
+use crate::load::exchange::Fault;
 use crate::load::wire::{Duplex, Opener, Opening};
 use crate::model::{Clock, Time};
 
@@ -123,7 +124,7 @@ impl Opener for Server {
     fn open(&self) -> Opening<'_> {
         Box::pin(async {
             let next = self.scripts.lock().unwrap().pop_front();
-            let Some(steps) = next else { return Err("refused by the script".to_owned()) };
+            let Some(steps) = next else { return Err(Fault::Unconnected("refused by the script".to_owned())) };
             if let Some(Step::Connect(ms)) = steps.first() {
                 sleep(Duration::from_millis(*ms)).await;
             }

@@ -340,8 +340,8 @@ fn the_first_reason_of_an_end_is_the_one_that_counts() {
     assert_eq!(end(&[Hello, Result]), End::Done);
     assert_eq!(end(&[Hello, Stop, Result]), End::Done, "the result was whole");
     assert_eq!(end(&[Hello, Result, Broke]), End::Failed("garbage".to_owned()), "not to be trusted");
-    assert_eq!(end(&[Hello, Abort, Stop]), End::Stopped("hot".to_owned()));
-    assert_eq!(end(&[Hello, Stop, Error]), End::Stopped("stopped by the user".to_owned()));
+    assert_eq!(end(&[Hello, Abort, Stop]), End::Stopped(Stopper::Guard("hot".to_owned())));
+    assert_eq!(end(&[Hello, Stop, Error]), End::Stopped(Stopper::User));
     assert_eq!(end(&[Hello, Error, Stop]), End::Failed("no".to_owned()));
     assert!(matches!(end(&[Hello]), End::Failed(why) if why.contains("without a result (exit code 1)")));
     assert!(matches!(end(&[Wait(HELLO_MS)]), End::Failed(why) if why.contains("introduce itself")));

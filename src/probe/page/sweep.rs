@@ -379,8 +379,7 @@ pub(super) fn told<'a>(old: &'a Report, new: &'a Report) -> Vec<(&'a str, String
         return Vec::new();
     }
     let [before, after] = [&old.environment.facts, &new.environment.facts];
-    let mut names: Vec<_> =
-        before.keys().chain(after.keys()).filter(|name| *name != super::super::report::BOUND).collect();
+    let mut names: Vec<_> = before.keys().chain(after.keys()).collect();
     names.sort();
     names.dedup();
     let text = |text: Option<&String>| text.cloned().unwrap_or_else(|| "not known".to_owned());

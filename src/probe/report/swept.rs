@@ -5,15 +5,12 @@ use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 use super::super::spec::{Grouped, counted};
-use super::super::sweep::ENDED_EARLY;
 use super::{Level, Report, Verdict};
 use crate::load;
 use crate::load::level::{Load, State};
 
 /// Requests that show how late the client was: as many as a P95 takes.
 const LAGS: u64 = 72;
-/// Of what is wrong with a request, what is this host's doing.
-const CLIENT_FAULTS: [&str; 2] = ["no more files may be opened", "no local port is left"];
 
 /// Output tokens per second of a level; 0 where none were measured, which is the least of all.
 pub(in crate::probe) fn rate(level: &load::Level) -> f64 {
@@ -47,7 +44,7 @@ pub(super) fn verdict(report: &Report) -> Verdict {
         // Writing to a String never fails, here and below.
         let _ = write!(words, "; {} more came than was served", load_words(&over.load));
     }
-    let ended_early = report.environment.facts.get(ENDED_EARLY);
+    let ended_early = report.ended_early.as_deref();
     if let Some(failing) = in_state(State::Failing).filter(|_| ended_early.is_none()) {
         let fault = failing.notes.first().map(|fault| format!(" ({fault})")).unwrap_or_default();
         let _ = write!(words, "; {} too many requests failed{fault}", load_words(&failing.load));
@@ -104,8 +101,8 @@ fn unproven(report: &Report) -> Option<String> {
         return Some(why);
     }
     let short_of = |level: &load::Level| {
-        let note = level.notes.iter().find(|note| CLIENT_FAULTS.iter().any(|fault| note.contains(fault)))?;
-        Some(format!("{} {note}", load_words(&level.load)))
+        let limit = level.client.host_limits.first()?;
+        Some(format!("{} {limit}", load_words(&level.load)))
     };
     if let Some(why) = report.levels.iter().find_map(short_of) {
         return Some(why);
@@ -141,7 +138,7 @@ pub(in crate::probe) fn at_its_cap(level: &load::Level, most_in_flight: f64) -> 
 mod tests {
     use super::super::tests::report;
     use super::*;
-    use crate::load::level::{Agreement, Client, Knee, Lag, Rate, Server};
+    use crate::load::level::{Agreement, Client, HostLimit, Knee, Lag, Rate, Server};
     use crate::probe::{Outcome, Value};
 
     fn level(load: Load, tokens: f64) -> load::Level {
@@ -182,7 +179,7 @@ mod tests {
         let mut limited = levels();
         limited[1].client.limits.push("late".to_owned());
         let mut outcome = Outcome { advice: vec!["look".to_owned()], ..Outcome::default() };
-        outcome.facts.insert(ENDED_EARLY.to_owned(), "the budget was used up".to_owned());
+        outcome.ended_early = Some("the budget was used up".to_owned());
         let report = swept(limited, outcome);
         assert!(report.verdict.summary.contains("the limit at 1 of 2 levels; ended early: the budget"), "{report:?}");
         assert_eq!(report.verdict.level, Level::Watch, "with something to do it is worth a look");
@@ -211,7 +208,7 @@ mod tests {
             ("at 9 requests/s client and server do not agree on TTFT P50", &|level| level.server = server()),
             ("at 9 requests/s 1,024 in flight was the most, and 1 request not sent: raise --in-flight", &cap),
             ("at 9 requests/s no more files may be opened: raise the limit", &|level| {
-                level.notes.push("no more files may be opened: raise the limit (ulimit -n)".to_owned());
+                level.client.host_limits.insert(HostLimit::OpenFiles);
             }),
             ("at 9 requests/s 1,024 in flight", &|level| {
                 cap(level);

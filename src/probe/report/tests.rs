@@ -32,6 +32,7 @@ pub(crate) fn report(run: &str, triad: f64) -> Report {
         samples_left_out: 0,
         levels: Vec::new(),
         knee: None,
+        ended_early: None,
     };
     report.take(outcome(triad, true), None);
     report

@@ -12,6 +12,9 @@ use super::GpuEnvironment;
 use crate::probe::page::cell;
 use crate::probe::protocol::{Better, Figure};
 
+/// Names of the reasons that are heat, as NVML and the reports have them.
+const HEAT: [&str; 2] = ["hw_thermal_slowdown", "sw_thermal_slowdown"];
+
 /// The moment from which a probe loads the GPU.
 pub const LOAD: &str = "load";
 /// The moment from which the rate is lower for good.
@@ -128,7 +131,7 @@ pub(super) fn explain(moments: &BTreeMap<String, f64>, gpus: &[GpuEnvironment]) 
         if let Some(at) = moments.get(ONSET) {
             notes.push(format!("GPU {}: {}", gpu.index, why(&gpu.timeline, *at)));
             let too_hot =
-                gpu.timeline.grew(*at).is_some_and(|(reason, grown, _)| grown > 0.0 && reason.contains("thermal"));
+                gpu.timeline.grew(*at).is_some_and(|(reason, grown, _)| grown > 0.0 && HEAT.contains(&reason));
             advice.extend(too_hot.then(|| {
                 let i = gpu.index;
                 format!(

@@ -12,8 +12,6 @@ use crate::load::{Plan, Swept};
 
 /// Id of the figure that stands for the whole.
 pub(super) const OUTPUT: &str = "output_tokens_per_s";
-/// Name of the fact that says why a sweep ended before all its levels were measured.
-pub(in crate::probe) const ENDED_EARLY: &str = "ended early";
 
 /// The outcome of a sweep.
 pub(super) fn of(plan: &Plan, swept: Swept) -> Outcome {
@@ -22,7 +20,7 @@ pub(super) fn of(plan: &Plan, swept: Swept) -> Outcome {
     outcome.facts.entry("seed".to_owned()).or_insert_with(|| plan.seed.to_string());
     if !swept.ended_early.is_empty() {
         outcome.notes.push(format!("it ended before all levels were measured: {}", swept.ended_early));
-        outcome.facts.insert(ENDED_EARLY.to_owned(), swept.ended_early);
+        outcome.ended_early = Some(swept.ended_early);
     }
     for level in &swept.levels {
         let at = swept::load_words(&level.load);
@@ -213,7 +211,7 @@ mod tests {
         assert!(found.advice[0].contains("at 64 users: dispatch lag P99 of 20 ms"), "{:?}", found.advice);
         assert!(found.notes.iter().any(|note| note.contains("at 128 users: more came")), "{:?}", found.notes);
         assert!(found.notes.iter().any(|note| note.contains("the budget of tokens")), "{:?}", found.notes);
-        assert_eq!((found.facts["model"].as_str(), found.facts.contains_key(ENDED_EARLY)), ("m", true));
+        assert_eq!((found.facts["model"].as_str(), found.ended_early.is_some()), ("m", true));
         assert_eq!(value(&found, "goodput_per_s"), Some((3.0, 3.0, 3.0)), "not of the one without a steady state");
         assert_eq!(value(&found, OUTPUT).map(|(tokens, ..)| tokens), Some(100.0));
     }

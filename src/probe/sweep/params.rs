@@ -110,7 +110,7 @@ pub(super) const TABLE: &[Param] = &[
 ];
 
 fn wrong_plain(text: &str) -> Option<String> {
-    text.contains(char::is_control).then(|| "it holds a sign that is none to write".to_owned())
+    text.contains(char::is_control).then(|| "it holds a control character: leave it out".to_owned())
 }
 
 fn of_levels(why: &str) -> String {

@@ -211,6 +211,9 @@ impl Details {
         if let Some(driver) = &environment.driver {
             let _ = write!(with, ", driver {driver}");
         }
+        if let Some(part) = &environment.bound_to {
+            let _ = write!(with, ", bound to {part}");
+        }
         for (name, value) in report.inputs.iter() {
             let _ = write!(with, ", {name} {value}");
         }

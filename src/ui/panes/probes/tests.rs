@@ -181,7 +181,7 @@ fn the_keys_to_answer_are_there_however_small_it_is() {
 fn a_row_without_a_figure_says_how_it_ended_once_and_what_goes_on_apart() {
     let mut stopped = last();
     (stopped.ending, stopped.results) = (Ending::Stopped, Vec::new());
-    stopped.verdict.summary = "stopped: stopped by the user".to_owned();
+    stopped.why = Some("by the user".to_owned());
     let end = [Event::Stop, Event::Gone("r".into(), String::new()), Event::Kept("r".into(), Ok(String::new()))];
     let mut board = Board::default();
     board.remember([stopped.clone()].iter());
@@ -196,7 +196,7 @@ fn a_row_without_a_figure_says_how_it_ended_once_and_what_goes_on_apart() {
     assert!(picture(&board).contains("fake cools down for 2 s, then ask again"), "{}", picture(&board));
     board.on_all(NOW + 60_000, &Event::Tick);
     let later = picture(&board);
-    assert!(later.contains("stopped 12 min ago: stopped: stopped by") && !later.contains("cools down"), "{later}");
+    assert!(later.contains("stopped 12 min ago: by the user") && !later.contains("cools down"), "{later}");
     let title = seen(Some(&measured()), &h200(), &View::new(NOW), (118, 20), Theme::FULL);
     assert!(title.starts_with("device memory: Triad 3.98 TB/s"), "{title}");
 }

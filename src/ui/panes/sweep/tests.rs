@@ -88,7 +88,7 @@ fn level(place: u32, load: Load, n: u32) -> Level {
             cpu_pct: Some(3.0 + users / 4.0),
             in_flight: Some(users),
             most_in_flight: users as u64,
-            limits: Vec::new(),
+            ..Client::default()
         },
         slices: vec![Slice {
             from_unix_ms: from + 4_000,
