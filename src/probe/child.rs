@@ -44,7 +44,7 @@ pub enum Heard {
     /// It was started; its process id.
     Started(u32),
     /// It said something.
-    Message(Message),
+    Message(Box<Message>),
     /// It could not be started or broke the rules of its stream; it is being killed.
     Broke(String),
     /// It is gone, with its group: how it ended.
@@ -199,7 +199,7 @@ fn speak(mut stdin: ChildStdin, sealed: Option<Sealed>) -> Sender<()> {
 
 fn pass_on(noise: Noise, group: Option<Pid>, hear: &impl Fn(Heard)) {
     match noise {
-        Noise::Messages(messages) => messages.into_iter().for_each(|message| hear(Heard::Message(message))),
+        Noise::Messages(messages) => messages.into_iter().for_each(|message| hear(Heard::Message(Box::new(message)))),
         Noise::Broke(why) => {
             kill(group);
             hear(Heard::Broke(why));

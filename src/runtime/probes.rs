@@ -477,6 +477,7 @@ impl Worker {
         match heard {
             Heard::Started(pid) => active.pid = Some(pid),
             Heard::Message(message) => {
+                let message = *message;
                 if let Message::Sample(sample) = &message {
                     if active.samples.len() < MAX_SAMPLES {
                         active.samples.push(sample.clone());

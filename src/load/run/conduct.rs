@@ -367,7 +367,7 @@ impl<T: Transport> Conductor<'_, T> {
         let is_waited = books.cut.as_ref().is_none_or(|cut| !cut.at_once);
         level.notes.extend(books.notes(is_waited));
         level.most_frequent_fault = books.most_frequent_fault().map(str::to_owned);
-        level.client.host_limits = books.host_limits.clone();
+        level.client.host_limits.clone_from(&books.host_limits);
         self.site.purse.borrow_mut().close(self.stage.record().spent_tokens());
         if books.took_s().is_some() {
             self.site.took_s.set(books.took_s());
