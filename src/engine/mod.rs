@@ -6,6 +6,7 @@
 //! a body does not expose is missing, not 0.
 
 pub mod buckets;
+pub mod continuity;
 pub mod dcgm;
 pub mod dynamo;
 pub mod launch;

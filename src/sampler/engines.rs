@@ -14,8 +14,9 @@ use super::scrape::{self, Asker, MAX_BODY};
 use super::work::{Desk, valid_ms};
 use super::{Context, Options, Sampler, discover, thread, watch};
 use crate::engine::Adapter;
+use crate::engine::continuity::started;
 use crate::model::limits::{ENGINES, FOUND_ENGINES};
-use crate::model::{Batch, FactKey, Metric, SourceId, SourceState, Subject, lock, text};
+use crate::model::{Batch, FactKey, SourceId, SourceState, Subject, lock, text};
 use crate::net::access::Access;
 use crate::net::endpoint::Endpoint;
 
@@ -121,8 +122,7 @@ pub(super) struct Identity {
 impl Identity {
     pub(super) fn of(adapter: &dyn Adapter, batch: &Batch) -> Self {
         let model = batch.facts.iter().find(|f| f.key == FactKey::Model).map(|f| Arc::clone(&f.text));
-        let start = batch.samples.iter().find(|s| s.metric == Metric::EngineStart).and_then(|s| s.reading.value());
-        Self { kind: adapter.spec().id, model: model.unwrap_or_default(), start }
+        Self { kind: adapter.spec().id, model: model.unwrap_or_default(), start: started(batch) }
     }
 }
 

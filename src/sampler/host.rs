@@ -22,7 +22,7 @@ pub(super) const SAMPLER: Sampler = Sampler {
 };
 
 fn run(context: &Context) {
-    let mut host = Host::at("/proc");
+    let mut host = HostReader::at("/proc");
     let mut batch = Batch::new(SourceId::Host, context.clock.now(), SECOND_VALID_MS);
     let mut ticker = Ticker::new(context, Duration::from_secs(1));
     let mut first = true;
@@ -48,20 +48,23 @@ fn state(batch: &Batch) -> SourceState {
     SourceState::Failed("nothing in /proc can be read; is it mounted? (mount -t proc proc /proc)".into())
 }
 
-/// What lies behind the readings: the file buffer and the CPU times of the reading before.
-struct Host {
+/// Reads the machine: a file buffer, and the CPU times of the reading before.
+#[derive(Debug)]
+pub struct HostReader {
     /// `/proc`, but for tests.
     proc: PathBuf,
     text: Vec<u8>,
     cpu: Option<CpuTicks>,
 }
 
-impl Host {
-    fn at(proc: &str) -> Self {
+impl HostReader {
+    /// A reader of the files below `proc`: `/proc`, or a copy of it.
+    pub fn at(proc: impl Into<PathBuf>) -> Self {
         Self { proc: proc.into(), text: Vec::new(), cpu: None }
     }
 
-    fn read(&mut self, batch: &mut Batch) {
+    /// Adds a value for every metric of the machine, or why there is none.
+    pub fn read(&mut self, batch: &mut Batch) {
         let mut push = |metric, reading: Result<f64, Why>| batch.push(Subject::Host, metric, reading);
 
         let stat = self.file("stat");
@@ -242,7 +245,7 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_read() {
-        let mut host = Host::at("/proc");
+        let mut host = HostReader::at("/proc");
         let mut batch = Batch::new(SourceId::Host, Time(0), 0);
         host.read(&mut batch);
         host.facts(&mut batch);
@@ -265,7 +268,7 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         let mut batch = Batch::new(SourceId::Host, Time(0), 0);
-        Host::at(proc.path().to_str().unwrap()).read(&mut batch);
+        HostReader::at(proc.path().to_str().unwrap()).read(&mut batch);
         batch
     }
 

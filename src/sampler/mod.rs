@@ -31,7 +31,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 pub use gpu_ids::GpuIds;
+pub use host::HostReader;
 pub use nvml::{LOAD_DRIVER, load_driver};
+pub use process::cpu_limits;
 
 use crate::log::EventLog;
 use crate::model::{Batch, Clock, SourceId, Time, lock};

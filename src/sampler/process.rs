@@ -29,6 +29,7 @@ use crate::store::Data;
 
 use commands::CommandLines;
 use limits::Limits;
+pub use limits::cpu_limits;
 use others::Others;
 use threads::Threads;
 

@@ -16,9 +16,10 @@ use super::pages::Pages;
 use super::scrape::{Asker, Trouble};
 use super::side::{self, Beside, Extra};
 use super::work::{Spent, valid_ms};
+use crate::engine::continuity::Continuity;
 use crate::engine::promtext::Exposition;
 use crate::engine::{self, Adapter};
-use crate::model::{Batch, Fact, FactKey, Kind, Metric, SourceId, SourceState, Subject, Time, text};
+use crate::model::{Batch, Fact, FactKey, SourceId, SourceState, Subject, Time, text};
 use crate::net::endpoint::Endpoint;
 
 /// Reads engine number `index` for ever.
@@ -64,10 +65,7 @@ struct Watch {
     owner: Option<u32>,
     /// Facts told already.
     known: Vec<Fact>,
-    started: Option<f64>,
-    ranks: Option<Arc<str>>,
-    /// The totals read last.
-    totals: Vec<(Metric, f64)>,
+    continuity: Continuity,
     failures: u32,
     last_good: Option<Time>,
     last_full: Option<Time>,
@@ -90,9 +88,7 @@ impl Watch {
             spent: Spent::default(),
             owner: None,
             known: Vec::new(),
-            started: None,
-            ranks: None,
-            totals: Vec::new(),
+            continuity: Continuity::default(),
             failures: 0,
             last_good: None,
             last_full: None,
@@ -288,10 +284,10 @@ impl Watch {
             self.batch().fact(subject, FactKey::Kind, adapter.spec().id);
             self.name();
             self.renew();
-        } else if self.failures > 0 || identity.start != self.started {
+        } else if self.failures > 0 || self.continuity.is_other(&self.pages.batch) {
             self.renew();
         }
-        self.mark_break(identity.start);
+        self.continuity.mark(&mut self.pages.batch, self.failures > 0);
         self.thin_out();
         self.failures = 0;
         self.last_good = Some(self.pages.batch.at);
@@ -317,22 +313,6 @@ impl Watch {
         let beside = self.beside.iter().filter_map(|beside| beside.words(at, limit));
         let extras = self.extras.iter().filter_map(|extra| extra.words(at, limit));
         flaws.into_iter().chain(beside).chain(extras).collect()
-    }
-
-    /// Totals do not continue when the process is another one, or when other replicas are added up: one that
-    /// joined brings the counts of its whole life with it.
-    fn mark_break(&mut self, start: Option<f64>) {
-        let batch = &mut self.pages.batch;
-        let ranks = batch.facts.iter().find(|fact| fact.key == FactKey::Ranks).map(|fact| Arc::clone(&fact.text));
-        let counters = batch.samples.iter().filter(|sample| sample.metric.kind() == Kind::Counter);
-        let totals: Vec<_> = counters.filter_map(|sample| Some((sample.metric, sample.reading.value()?))).collect();
-        let fell = |&(metric, total): &(Metric, f64)| self.totals.iter().any(|&(m, last)| m == metric && total < last);
-        let other = |known: bool, same: bool| known && !same;
-        batch.breaks = other(self.started.is_some(), start == self.started)
-            || other(self.ranks.is_some(), ranks == self.ranks)
-            // While it was down the store forgot the totals; not every engine tells when it started.
-            || (self.failures > 0 && totals.iter().any(fell));
-        (self.started, self.ranks, self.totals) = (start, ranks, totals);
     }
 
     /// Histograms are kept once a second at most: between two full scrapes only levels and counters are read.

@@ -68,23 +68,13 @@ impl Limits {
     fn learn(&mut self, pid: u32, start: u64, allowed: Option<Cpus>) -> (Arc<CpuLimits>, Option<PathBuf>) {
         let membership = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         let quota = self.quotas.entry(membership).or_insert_with_key(|text| quota(Path::new(ROOT), text)).clone();
-        let list = allowed.as_deref().map(write).filter(|list| list.len() <= MAX_LIST).unwrap_or_default();
         let limits = Arc::new(CpuLimits {
-            allowed: allowed.as_deref().ok_or(Why::Unsupported).map(|cpus| self.count(cpus)).into(),
-            list: list.into(),
             quota: quota.as_ref().ok_or(Why::Unsupported).map(|quota| quota.cores).into(),
+            ..affinity(allowed.as_deref(), self.online.as_deref())
         });
         let stat = quota.map(|quota| quota.stat);
         self.known.insert((pid, start), Known { allowed, limits: Arc::clone(&limits), stat: stat.clone() });
         (limits, stat)
-    }
-
-    /// How many of these CPUs are there. A mask may name all that the machine could ever have.
-    fn count(&self, cpus: &[(u32, u32)]) -> f64 {
-        match &self.online {
-            Some(online) => shared(cpus, online),
-            None => shared(cpus, &[(0, u32::MAX)]),
-        }
     }
 
     /// Whether these limits leave out CPUs that are there; not known counts as no.
@@ -92,6 +82,19 @@ impl Limits {
         let all = self.online.as_ref().map(|online| shared(online, online));
         all.zip(limits.allowed.value()).is_some_and(|(all, allowed)| allowed < all)
     }
+}
+
+/// The limits of a process that may run on the CPUs `allowed` where those of `online` are there, both as the kernel lists
+/// them (`0-3,8`); its control group is not looked at.
+pub fn cpu_limits(allowed: &str, online: &str) -> CpuLimits {
+    affinity(parse(allowed).as_deref(), parse(online).as_deref())
+}
+
+/// A mask may name all CPUs that the machine could ever have: only those that are there count.
+fn affinity(allowed: Option<&[(u32, u32)]>, online: Option<&[(u32, u32)]>) -> CpuLimits {
+    let count = |cpus| shared(cpus, online.unwrap_or(&[(0, u32::MAX)]));
+    let list = allowed.map(write).filter(|list| list.len() <= MAX_LIST).unwrap_or_default();
+    CpuLimits { allowed: allowed.ok_or(Why::Unsupported).map(count).into(), list: list.into(), ..CpuLimits::default() }
 }
 
 /// CPUs that are in both lists.
@@ -261,8 +264,9 @@ mod tests {
         assert_eq!((parse(""), parse("0-x")), (None, None));
         let limits = Limits { online: parse("0-3"), ..Limits::default() };
         // A virtual machine whose mask names every CPU that could be plugged in.
-        assert_eq!(Reading::new(limits.count(&[(0, 239)])), Reading::Value(4.0));
-        assert_eq!(Reading::new(limits.count(&[(1, 1), (3, 9)])), Reading::Value(2.0));
+        assert_eq!(cpu_limits("0-239", "0-3").allowed, Reading::Value(4.0));
+        assert_eq!(cpu_limits("1,3-9\n", "0-3").allowed, Reading::Value(2.0));
+        assert_eq!(cpu_limits("", "0-3").allowed, Reading::Missing(Why::Unsupported));
         let of = |allowed: f64| CpuLimits { allowed: allowed.into(), ..CpuLimits::default() };
         assert_eq!([3.0, 4.0].map(|n| limits.is_confined(&of(n))), [true, false]);
         assert!(!limits.is_confined(&CpuLimits::default()), "not known is no reason");

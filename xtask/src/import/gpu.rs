@@ -1,4 +1,4 @@
-//! Rows of `gpu.jsonl.gz`: what NVML and GPM said about one GPU.
+//! Rows of `gpu.jsonl.gz`: what NVML and GPM said, a row a GPU.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -8,7 +8,6 @@ use warptop::model::{Batch, GpuProcess, Metric, Reading, SourceId, Subject, Time
 
 use super::{Captured, rows};
 
-const GPU: u8 = 0;
 /// The fast class was read every 100 ms.
 const FAST_VALID_MS: u32 = 1500;
 /// The slow class was read every second.
@@ -18,11 +17,24 @@ const PER_BYTE: f64 = 1.0 / 1_048_576.0;
 #[derive(Deserialize)]
 struct Row {
     unix_ms: u64,
+    /// Captures of one GPU leave it out.
+    #[serde(default)]
+    gpu: u8,
     #[serde(default)]
     gpm: HashMap<String, Captured>,
     procs: Option<Vec<(u32, f64)>>,
+    #[serde(default)]
+    proc_util: Vec<Share>,
     #[serde(flatten)]
     values: HashMap<String, serde_json::Value>,
+}
+
+/// What the driver says of the time in which a process's kernels ran.
+#[derive(Deserialize)]
+struct Share {
+    pid: u32,
+    /// %.
+    sm: f64,
 }
 
 /// Name in the capture, metric, and how many of the capture's unit make one of the metric's.
@@ -35,6 +47,8 @@ const GPM: &[Field] = &[
     ("dram_bw_util", Metric::DramActive, 1.0),
     ("pcie_rx_per_sec", Metric::PcieRx, PER_BYTE),
     ("pcie_tx_per_sec", Metric::PcieTx, PER_BYTE),
+    ("nvlink_total_rx_per_sec", Metric::NvlinkRx, PER_BYTE),
+    ("nvlink_total_tx_per_sec", Metric::NvlinkTx, PER_BYTE),
 ];
 
 const FAST: &[Field] = &[
@@ -60,42 +74,52 @@ const SLOW: &[Field] = &[
     ("viol_thermal_ns", Metric::ThrottledSwThermal, 1e6),
 ];
 
-/// All readings of the GPU.
+/// All readings of the GPUs.
 pub(super) fn batches(dir: &Path) -> Result<Vec<Batch>, String> {
-    Ok(rows::<Row>(dir, "gpu.jsonl.gz")?.iter().flat_map(|row| [fast(row), slow(row)]).flatten().collect())
+    // The list of processes is one for all GPUs: each row renews its GPU's part.
+    let mut held = Vec::new();
+    let rows = rows::<Row>(dir, "gpu.jsonl.gz")?;
+    Ok(rows.iter().flat_map(|row| [fast(row), slow(row, &mut held)]).flatten().collect())
 }
 
 fn fast(row: &Row) -> Option<Batch> {
     let mut batch = Batch::new(SourceId::Nvml, Time(row.unix_ms), FAST_VALID_MS);
     for (name, metric, unit) in GPM {
         if let Some(value) = row.gpm.get(*name) {
-            batch.push(Subject::Gpu(GPU), *metric, value.per(*unit));
+            batch.push(Subject::Gpu(row.gpu), *metric, value.per(*unit));
         }
     }
     take(row, FAST, &mut batch);
     (!batch.samples.is_empty()).then_some(batch)
 }
 
-fn slow(row: &Row) -> Option<Batch> {
+fn slow(row: &Row, held: &mut Vec<GpuProcess>) -> Option<Batch> {
     let mut batch = Batch::new(SourceId::Nvml, Time(row.unix_ms), SLOW_VALID_MS);
     take(row, SLOW, &mut batch);
-    batch.gpu_processes = row.procs.as_ref().map(|list| {
-        list.iter()
-            .map(|&(pid, bytes)| GpuProcess {
-                gpu: GPU,
-                pid,
-                mem: Reading::new(bytes),
-                share: Reading::Missing(Why::NotYet),
-            })
-            .collect()
-    });
+    if let Some(list) = &row.procs {
+        held.retain(|process| process.gpu != row.gpu);
+        held.extend(list.iter().map(|&(pid, bytes)| GpuProcess {
+            gpu: row.gpu,
+            pid,
+            mem: Reading::new(bytes),
+            share: row.share(pid),
+        }));
+        batch.gpu_processes = Some(held.clone());
+    }
     (!batch.samples.is_empty() || batch.gpu_processes.is_some()).then_some(batch)
+}
+
+impl Row {
+    fn share(&self, pid: u32) -> Reading {
+        let known = self.proc_util.iter().find(|share| share.pid == pid);
+        known.map_or(Reading::Missing(Why::NotYet), |share| Reading::new(share.sm))
+    }
 }
 
 fn take(row: &Row, fields: &[Field], batch: &mut Batch) {
     for (name, metric, unit) in fields {
         if let Some(value) = row.values.get(*name) {
-            batch.push(Subject::Gpu(GPU), *metric, Captured(value.as_f64()).per(*unit));
+            batch.push(Subject::Gpu(row.gpu), *metric, Captured(value.as_f64()).per(*unit));
         }
     }
 }
