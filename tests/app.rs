@@ -508,3 +508,45 @@ fn the_log_opens_over_the_panes_scrolls_and_closes() {
     rig.type_keys("L");
     rig.lacks("A replay has no log");
 }
+
+#[test]
+fn a_log_that_is_scrolled_holds_still_while_lines_come_in() {
+    let clock: Arc<ManualClock> = Arc::new(ManualClock::at(START));
+    let log = EventLog::start(&(Arc::clone(&clock) as _), Err("--no-log".to_owned()));
+    let say = |from: u32| {
+        (from..from + 60).for_each(|i| log.say(LogLevel::Error, &format!("engine {i}"), "nothing listens there"));
+        log.flush(std::time::Duration::from_mins(1));
+    };
+    say(0);
+    let store = Arc::new(Store::new(Retention::HOUR));
+    let (_to, events) = channel();
+    let inputs = Inputs { clock: Arc::clone(&clock) as _, events, suspend: || Ok(()), resume: || Ok(()) };
+    let session = Session::on(Arc::clone(&store), Origin::Live).with_log(log.clone());
+    let program = Program::new(Terminal::new(TestBackend::new(80, 24)).unwrap(), inputs, session, Theme::FULL);
+    let mut rig = Rig { program, store, clock: Arc::clone(&clock), now: START };
+    rig.type_keys("Lkkk");
+    let (before, read) = (rig.rows(), "engine 50: nothing");
+    assert!(before.iter().any(|row| row.contains(read)), "{before:?}");
+    say(60);
+    rig.shows(&[read]);
+    rig.lacks("engine 60");
+    // Back at the end it goes on.
+    rig.type_keys("jjj");
+    rig.shows(&["engine 119"]);
+}
+
+#[test]
+fn the_footer_says_what_came_too_late_and_nothing_where_nothing_did() {
+    let mut rig = Rig::new(140, 45);
+    rig.serve(1.0, 0.0);
+    rig.serve(1.0, 0.0);
+    rig.lacks("too late");
+    rig.lacks("not recorded");
+    let mut late = Batch::new(SourceId::Nvml, START, 1500);
+    late.push(Subject::Gpu(0), Metric::SmActive, 10.0);
+    late.push(Subject::Gpu(0), Metric::DramActive, 10.0);
+    rig.store.push(&late);
+    rig.pass(1000);
+    rig.shows(&["2 readings came too late"]);
+    rig.lacks("not recorded");
+}
