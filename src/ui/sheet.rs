@@ -37,7 +37,7 @@ impl<'a> Sheet<'a> {
         self.row.saturating_sub(self.area.height.saturating_mul(self.columns))
     }
 
-    /// Rows laid out so far.
+    /// Whether nothing has been laid out yet.
     pub(super) const fn is_blank(&self) -> bool {
         self.row == 0
     }

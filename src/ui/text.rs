@@ -60,15 +60,13 @@ const fn is_plain(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{b0}' | '·' | '×' | '–' | '…' | '−' | '\u{2500}'..='\u{259f}' | '\u{2800}'..='\u{28ff}')
 }
 
-/// Bytes of `text` that fit into a line, of its first `end`; one character at least.
-fn fitting(text: &str, end: usize, columns: u16) -> usize {
-    if text.get(..end).is_none_or(|line| width(line) <= columns) {
-        return end;
+/// The begin of `text` that takes no more than so many columns: whole characters, and perhaps none.
+pub fn prefix(text: &str, columns: u16) -> &str {
+    if width(text) <= columns {
+        return text;
     }
-    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
-    let fits = |to: &usize| *to <= end && text.get(..*to).is_some_and(|line| width(line) <= columns);
-    let first = text.chars().next().map_or(end, char::len_utf8);
-    ends.take_while(fits).last().unwrap_or(first)
+    let begins = text.char_indices().map(|(at, c)| text.get(..at + c.len_utf8()).unwrap_or_default());
+    begins.take_while(|begin| width(begin) <= columns).last().unwrap_or_default()
 }
 
 /// Cuts `text` into lines of at most `width` columns at spaces, and hands each to `line` with its row.
@@ -89,7 +87,9 @@ pub fn wrap<'a>(text: &'a str, columns: u16, mut line: impl FnMut(u16, &'a str))
             }
             end = to;
         }
-        let end = fitting(rest, end, columns);
+        // One character at least, or it would never end.
+        let first = rest.chars().next().map_or(0, char::len_utf8);
+        let end = prefix(rest.get(..end).unwrap_or(rest), columns).len().max(first);
         line(rows, rest.get(..end).unwrap_or_default());
         rest = rest.get(end..).unwrap_or_default().trim_start();
         rows += 1;

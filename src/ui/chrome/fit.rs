@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::text::{width, wrapped_rows};
+use super::super::text::{prefix, width, wrapped_rows};
 
 /// What stands between the notices of two sources.
 pub(super) const BETWEEN: &str = " · ";
@@ -45,15 +45,7 @@ fn cut(text: &str, columns: u16) -> String {
     if width(text) <= columns {
         return text.to_owned();
     }
-    let mut begin = String::new();
-    for c in text.chars() {
-        begin.push(c);
-        if width(&begin) >= columns {
-            begin.pop();
-            break;
-        }
-    }
-    format!("{}…", begin.trim_end())
+    format!("{}…", prefix(text, columns.saturating_sub(1)).trim_end())
 }
 
 #[cfg(test)]

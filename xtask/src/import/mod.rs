@@ -1,9 +1,9 @@
 //! `cargo xtask import DIR OUT`: a folder of captured files becomes a recording.
 //!
 //! The folder holds `gpu.jsonl.gz`, `metrics.jsonl.gz`, `proc.jsonl.gz` and perhaps `vllm-start.log` or `vllm.log`.
-//! Bodies of metrics go through the adapter that the live program uses, files of `/proc` through its reader, restarts are
-//! told by what it tells them by, and everything becomes the batches that its samplers would have sent. Invariant: nothing is said that is not in the folder or
-//! on the command line.
+//! Bodies of metrics go through the adapter that the live program uses, files of `/proc` through its reader; restarts are
+//! told by what it tells them by, and everything becomes the batches that its samplers would have sent. Invariant: nothing
+//! is said that is not in the folder or on the command line.
 
 mod engine;
 mod gpu;
