@@ -138,7 +138,7 @@ impl Clocks {
         }
     }
 
-    /// "power cap 98 % of 60 s, SM clock 75 % of 1980 MHz while busy", or that nothing holds it down. The clock is that of
+    /// "power cap 98 % of 60 s, busy SM clock 75 % of 1980 MHz", or that nothing holds it down. The clock is that of
     /// the busy time: an idle one says nothing about throttling.
     fn word_title(&mut self, data: &Data, view: &View) {
         notice::gpus(data, view, &mut self.title);
@@ -157,7 +157,7 @@ impl Clocks {
         let _ = match (dominant, dominant.and_then(|_| share())) {
             (Some((reason, held)), Some(of_max)) => write!(
                 self.title,
-                "{} {} of {span}, SM clock {of_max:.0} % of {} while busy",
+                "{} {} of {span}, busy SM clock {of_max:.0} % of {}",
                 reason.word,
                 FinePercent((held * 100.0).into()),
                 Megahertz(clock.most)
