@@ -523,7 +523,7 @@ fn the_document_of_a_report_is_the_documented_one() {
     let rows =
         table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name.to_owned()));
     let documented: BTreeSet<String> = rows.collect();
-    // A real report, with those parts that take a GPU filled in.
+    // A real report, with those parts filled in that take a GPU, a sweep or a part of the CPUs.
     let said = Home::new().run("wrong", &[]);
     let mut report = said.report();
     let gpu = serde_json::json!({"index": 0, "uuid": "", "name": ""});
@@ -538,6 +538,8 @@ fn the_document_of_a_report_is_the_documented_one() {
     report.environment.gpus = vec![gpu];
     report.moments.insert("onset".to_owned(), 1.0);
     report.environment.facts.insert("CPU".to_owned(), String::new());
+    report.environment.bound_to = Some("1 of 2 CPUs of node 0".to_owned());
+    report.ended_early = Some("the budget was used up".to_owned());
     report.results[0].figure.floor = Some(1.0);
     report.results[0].figure.method = "somehow".to_owned();
     report.notes.push(String::new());
