@@ -16,7 +16,7 @@
 //! | reserved, by TGI and LoRAX | A − L: they hold prompt and longest output from admission on | estimate |
 //! | idle | (T − A − reserved) ÷ T: C and F together | exact |
 //! | idle slots | slots − R | exact |
-//! | sharing × | counted L ÷ A, else R · (mean prompt + ½ mean output) ÷ A, at most 1 ÷ (1 − prefix hits); not below 1 | exact; estimate |
+//! | sharing × | counted L ÷ A, else R · (mean prompt + ½ mean output) ÷ A, at most 1 ÷ (1 − prefix hits), of the window or its last quarter; not below 1 | exact; estimate |
 //! | recomputed tokens/s | counted; else preemptions/s · (mean prompt + ½ mean output) | exact; estimate |
 //! | copies | GPUs that store the same KV; 1 − 1/copies of the bytes hold nothing new | exact |
 //! | over-provision | longest context admitted ÷ length that requests really used | estimate, bounded |
@@ -182,7 +182,7 @@ pub fn kv(data: &Data, engine: u8, window: Window, buffers: &mut Buffers) -> Kv 
     (kv.recomputed_per_s, kv.recomputed_is) =
         recomputed(of_window(Metric::RecomputedTokens), of_window(Metric::Preemptions), running);
     kv.prefix_hit_pct = prefix_hit_pct(data, engine, window);
-    kv.sharing_x = at_most_by_hits(kv.sharing_x, kv.sharing_is, kv.prefix_hit_pct);
+    kv.sharing_x = at_most_by_hits(kv.sharing_x, kv.sharing_is, least_hit_pct(data, engine, window));
     kv
 }
 
@@ -190,6 +190,18 @@ pub fn kv(data: &Data, engine: u8, window: Window, buffers: &mut Buffers) -> Kv 
 pub fn prefix_hit_pct(data: &Data, engine: u8, window: Window) -> Reading {
     let of_window = |metric| rate(data, engine, metric, window);
     share(of_window(Metric::PrefixHits), of_window(Metric::PrefixQueries))
+}
+
+/// The lower share of prefix hits, %, of the whole window and of its newest part: requests of now share at most what
+/// was found for those of now, whatever an earlier traffic in the window had in common.
+fn least_hit_pct(data: &Data, engine: u8, window: Window) -> Reading {
+    const NEWEST_PART: u64 = 4;
+    let whole = prefix_hit_pct(data, engine, window);
+    let newest = prefix_hit_pct(data, engine, Window::last(window.end, window.ms() / NEWEST_PART));
+    match (whole, newest) {
+        (Reading::Value(whole), Reading::Value(newest)) => Reading::Value(whole.min(newest)),
+        _ => whole,
+    }
 }
 
 /// Newest levels of an engine.

@@ -206,6 +206,25 @@ fn what_the_cache_did_not_have_is_not_shared() {
     assert_eq!(of(Basis::Exact, 0.0.into()), Reading::Value(2.4));
 }
 
+/// Until 105 s every prompt is in the cache and long, as those finished; from then on short ones, none of which is.
+#[test]
+fn sharing_ends_with_the_traffic_that_shared() {
+    let store = Store::new(Retention::HOUR);
+    let looked_up = |second: u64| 5_000.0 * second as f64;
+    for second in 90..=115_u64 {
+        let found = looked_up(second.min(105));
+        let mut scraped = scrape(second * 1_000, 100.0 * second as f64, looked_up(second), found);
+        scraped.push(Subject::Engine(0), Metric::KvHeldTokens, 9_216.0);
+        store.push(&scraped);
+    }
+    let data = store.read();
+    let at = |second: u64| kv(&data, 0, Window::last(Time(second * 1_000), 10_000), &mut Buffers::default());
+    // 64 requests of 576 tokens, half of their output generated, hold 9216.
+    near(at(105).sharing_x, 4.0, 0.001);
+    assert!(at(108).prefix_hit_pct.value().unwrap() > 60.0, "most of the window is of before");
+    assert_eq!(at(108).sharing_x, Reading::Value(1.0));
+}
+
 /// `-c 32768 -np 4`, 128 KiB a token; three of four slots hold 900, 2100 and 5000 tokens.
 #[test]
 fn static_slots_split_into_idle_slots_and_tails_of_busy_ones() {
