@@ -49,10 +49,10 @@ pub enum NoEnergy {
     OtherHost,
     /// Its processes are not known.
     NoPids,
-    /// There is no current process table.
-    NoTable,
-    /// What is on the GPUs was not read yet when the process table was.
-    NoList,
+    /// There is no current process table, and why.
+    NoTable(Why),
+    /// What is on the GPUs was not read when the process table was, and why.
+    NoList(Why),
     /// None of its processes holds device memory, as far as the driver says.
     NotOnGpu,
     /// The energy counter of one of its GPUs gives nothing.
@@ -64,8 +64,7 @@ impl NoEnergy {
     pub const fn why(self) -> Why {
         match self {
             Self::OtherHost | Self::NoPids | Self::NotOnGpu => Why::Unsupported,
-            Self::NoTable | Self::NoList => Why::NotYet,
-            Self::NoCounter(_, why) => why,
+            Self::NoTable(why) | Self::NoList(why) | Self::NoCounter(_, why) => why,
         }
     }
 }
@@ -140,14 +139,19 @@ pub fn gpus(data: &Data, engine: u8, at: Time) -> Result<(GpuSet, u32), NoEnergy
         return Err(if is_local(fact(FactKey::Url)) { NoEnergy::NoPids } else { NoEnergy::OtherHost });
     }
     let own = |pid: u32| pids.split(',').any(|own| own.trim().parse() == Ok(pid));
-    let table = data.current_processes(at).ok_or(NoEnergy::NoTable)?;
+    let table = data.current_processes(at).ok_or_else(|| NoEnergy::NoTable(no_table(data, at)))?;
     let mut gpus = GpuSet::default();
     table.rows.iter().filter(|row| own(row.pid)).flat_map(|row| &row.gpus).for_each(|(gpu, _)| gpus.insert(*gpu));
     if gpus == GpuSet::default() {
-        return Err(if listed(data, table) { NoEnergy::NotOnGpu } else { NoEnergy::NoList });
+        return Err(if listed(data, table) { NoEnergy::NotOnGpu } else { NoEnergy::NoList(data.never()) });
     }
     let beside = table.rows.iter().filter(|row| !own(row.pid) && row.gpus.iter().any(|(gpu, _)| gpus.contains(*gpu)));
     Ok((gpus, u32::try_from(beside.count()).unwrap_or(u32::MAX)))
+}
+
+/// Why there is no current process table.
+fn no_table(data: &Data, at: Time) -> Why {
+    if data.processes(at).is_some() { Why::Stale } else { data.never() }
 }
 
 /// Whether a process table tells who is on a GPU: the driver's list was read before it, or never will be.
@@ -261,7 +265,7 @@ mod tests {
         assert_eq!(of(LOCAL, "9", &server, (1, 10_000)), Err(NoEnergy::NotOnGpu));
         let (store, end) = store(LOCAL, "8", &server, 1);
         let stale = energy(&store.read(), 0, Window::last(end + 20_000, 10_000));
-        assert_eq!(stale, Err(NoEnergy::NoTable));
+        assert_eq!(stale, Err(NoEnergy::NoTable(Why::Stale)));
         let unknown = of(LOCAL, "8", &[process(8, &[5])], (1, 10_000));
         assert_eq!(unknown, Err(NoEnergy::NoCounter(5, Why::NotYet)));
     }
@@ -281,7 +285,7 @@ mod tests {
             let energy = energy(&store.read(), 0, Window::last(end, 10_000));
             energy.unwrap_err()
         };
-        assert_eq!((after(None, false), NoEnergy::NoList.why()), (NoEnergy::NoList, Why::NotYet));
+        assert_eq!(after(None, false), NoEnergy::NoList(Why::NotYet));
         assert_eq!(after(Some(SourceState::Ok), true), NoEnergy::NotOnGpu);
         assert_eq!(after(Some(SourceState::Absent("no driver".into())), false), NoEnergy::NotOnGpu);
     }

@@ -34,15 +34,19 @@ fn never(data: &Data, engine: u8, at: Time) -> Reading {
     Reading::Missing(if read { Why::Unsupported } else { Why::NotYet })
 }
 
-/// `a` where it is a number, else `b`.
+/// `a` where it is a number, else `b`. Without either, it is exposed if one of them is: the reason is then that one's.
 pub(super) const fn or(a: Reading, b: Reading) -> Reading {
-    if a.value().is_some() { a } else { b }
+    match (a, b) {
+        (Reading::Missing(Why::Unsupported), _) | (Reading::Missing(_), Reading::Value(_)) => b,
+        _ => a,
+    }
 }
 
-/// `f` of two readings, or the first reason that one is missing.
+/// `f` of two readings, or why one is missing: what is never exposed says more than what is missing for now.
 pub(super) fn both(a: Reading, b: Reading, f: impl FnOnce(f64, f64) -> f64) -> Reading {
     match (a, b) {
         (Reading::Value(a), Reading::Value(b)) => Reading::new(f(a, b)),
+        (_, Reading::Missing(Why::Unsupported)) => b,
         (Reading::Missing(why), _) | (_, Reading::Missing(why)) => Reading::Missing(why),
     }
 }

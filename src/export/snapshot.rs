@@ -192,7 +192,7 @@ pub fn snapshot(data: &Data, mode: Mode, window: Window, slo: &Slo) -> Snapshot 
     timeline.follow(data, window.end);
     timeline.complete(data);
     let diagnosis = timeline.diagnosis();
-    let mut gaps = Gaps::new(window.end);
+    let mut gaps = Gaps::new(window.end, data.never());
     let gpus: Vec<_> = data.gpus().enumerate().map(|(place, i)| gpu(data, i, place, window, &mut gaps)).collect();
     gaps.enter(String::new());
     if gpus.is_empty() {
@@ -281,7 +281,7 @@ fn gpu(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) ->
 
 fn busy(data: &Data, index: u8, window: Window, gaps: &mut Gaps) -> Busy {
     let mut time = BusyTime::over(data, index, window);
-    let unknown = || data.mean(Subject::Gpu(index), Metric::SmActive, window).why().unwrap_or(Why::NotYet);
+    let unknown = || data.mean(Subject::Gpu(index), Metric::SmActive, window).why().unwrap_or(data.never());
     let share = time.share().map_or_else(|| Reading::Missing(unknown()), |share| Reading::new(share * 100.0));
     Busy {
         share_pct: gaps.float("busy.share_pct", share),
@@ -354,7 +354,7 @@ fn more_rows(data: &Data, window: Window) -> Option<MoreRows> {
 fn processes(data: &Data, window: Window, gaps: &mut Gaps) -> Vec<Process> {
     gaps.enter(String::new());
     let Some(table) = data.current_processes(window.end) else {
-        let why = if data.processes(window.end).is_some() { Why::Stale } else { Why::NotYet };
+        let why = if data.processes(window.end).is_some() { Why::Stale } else { data.never() };
         gaps.row("processes", why, None);
         return data.gpu_processes().iter().enumerate().map(|(i, held)| nameless(held, i, why, gaps)).collect();
     };
@@ -374,25 +374,27 @@ fn process(row: &ProcessRow, gpu: Option<u8>, mem: Reading, place: usize, gaps: 
     if gpu.is_none() {
         gaps.row("gpu", Why::Unsupported, None);
     }
-    let text = |key: &str, text: &str, gaps: &mut Gaps| {
+    let text = |key: &str, text: &str, why: Why, gaps: &mut Gaps| {
         if text.is_empty() {
-            gaps.row(key, Why::NotPermitted, None);
+            gaps.row(key, why, None);
         }
         Some(text.to_owned()).filter(|text| !text.is_empty())
     };
+    // Anybody may read whose a process is; an import may lack it.
+    let no_user = if gaps.never == Why::NotRecorded { Why::NotRecorded } else { Why::NotPermitted };
     Process {
         pid: row.pid,
         gpu,
-        name: text("name", &row.command, gaps),
+        name: text("name", &row.command, Why::NotPermitted, gaps),
         gpu_mem_bytes: gaps.whole("gpu_mem_bytes", mem),
         majflt_per_s: gaps.float("majflt_per_s", row.majflt_per_s),
         page_table_bytes: gaps.whole("page_table_bytes", row.page_table),
-        user: text("user", &row.user, gaps),
+        user: text("user", &row.user, no_user, gaps),
         cpu_pct: gaps.float("cpu_pct", row.cpu_pct),
         rss_bytes: gaps.whole("rss_bytes", row.rss),
         state: state(row, gaps),
         busiest_thread: busiest_thread(row, gaps),
-        cpus_allowed: gaps.whole("cpus_allowed", row.limits.allowed),
+        cpus_allowed: gaps.whole("cpus_allowed", gaps.never_read(row.limits.allowed)),
         gpu_share_pct: gpu_share(row, gpu, gaps),
         other: row.other,
     }
@@ -401,7 +403,7 @@ fn process(row: &ProcessRow, gpu: Option<u8>, mem: Reading, place: usize, gaps: 
 fn state(row: &ProcessRow, gaps: &mut Gaps) -> Option<&'static str> {
     if row.state.is_none() {
         // It is read with the CPU time, of which it is known why it is missing.
-        gaps.row("state", row.cpu_pct.why().unwrap_or(Why::NotYet), None);
+        gaps.row("state", row.cpu_pct.why().unwrap_or(gaps.never), None);
     }
     row.state.map(ProcessState::word)
 }
@@ -409,7 +411,7 @@ fn state(row: &ProcessRow, gaps: &mut Gaps) -> Option<&'static str> {
 fn busiest_thread(row: &ProcessRow, gaps: &mut Gaps) -> Option<BusiestThread> {
     let Some(thread) = row.threads.first() else {
         let words = "threads are read of engines and of processes on a GPU";
-        gaps.row("busiest_thread", row.cpu_pct.why().unwrap_or(Why::NotYet), Some(words.to_owned()));
+        gaps.row("busiest_thread", row.cpu_pct.why().unwrap_or(gaps.never), Some(words.to_owned()));
         return None;
     };
     Some(BusiestThread {
@@ -424,7 +426,7 @@ fn gpu_share(row: &ProcessRow, gpu: Option<u8>, gaps: &mut Gaps) -> Option<f64> 
         return gaps.float("gpu_share_pct", *share);
     }
     let words = "asked for while several processes, or one of no engine, hold memory on the GPU";
-    gaps.row("gpu_share_pct", Why::NotYet, Some(words.to_owned()));
+    gaps.row("gpu_share_pct", gaps.never, Some(words.to_owned()));
     None
 }
 

@@ -19,11 +19,14 @@ pub enum Why {
     Failed,
     /// Not read yet, or a rate that needs one more reading.
     NotYet,
+    /// The recording holds no such value up to this moment.
+    NotRecorded,
 }
 
 impl Why {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Self; 5] = [Self::Unsupported, Self::NotPermitted, Self::Stale, Self::Failed, Self::NotYet];
+    pub const ALL: [Self; 6] =
+        [Self::Unsupported, Self::NotPermitted, Self::Stale, Self::Failed, Self::NotYet, Self::NotRecorded];
 
     /// The name used in JSON and recordings.
     pub const fn name(self) -> &'static str {
@@ -33,13 +36,14 @@ impl Why {
             Self::Stale => "stale",
             Self::Failed => "failed",
             Self::NotYet => "not_yet",
+            Self::NotRecorded => "not_recorded",
         }
     }
 
     /// A word short enough for a cell on screen.
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Unsupported => "n/a",
+            Self::Unsupported | Self::NotRecorded => "n/a",
             Self::NotPermitted => "denied",
             Self::Stale => "stale",
             Self::Failed => "failed",

@@ -155,7 +155,7 @@ impl Moment {
     /// The moment `at` after the start of the recording, or its end.
     pub(super) fn of(input: &Recorded, at: Option<Duration>) -> Result<Self, SnapshotError> {
         let mut reader = input.open()?;
-        let store = Store::new(Retention::HOUR);
+        let store = Store::of_recording(Retention::HOUR);
         let bounds = load(&mut reader, &store, at.map(ms));
         let mut problems = reader.problems().texts();
         let Some((start, end)) = bounds else { return Err(SnapshotError::Empty(problems)) };

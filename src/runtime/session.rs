@@ -78,13 +78,14 @@ impl Session {
     /// When it cannot be opened or is no recording.
     pub fn replay(input: &Recorded) -> Result<Self, SessionError> {
         let reader = input.open()?;
-        let store = Arc::new(Store::new(Retention::HOUR));
         let stop = Stop::default();
-        let origin = match input {
-            Recorded::Demo => Origin::Demo,
-            Recorded::Stdin => Origin::Stream,
-            Recorded::File(_) => Origin::Recording,
+        let (origin, store) = match input {
+            Recorded::Demo => (Origin::Demo, Store::of_recording(Retention::HOUR)),
+            Recorded::File(_) => (Origin::Recording, Store::of_recording(Retention::HOUR)),
+            // What it lacks may come with the next line.
+            Recorded::Stdin => (Origin::Stream, Store::new(Retention::HOUR)),
         };
+        let store = Arc::new(store);
         let replay = Replay::start(reader, Arc::clone(&store), stop.clone())?;
         let sink = Sink::new(Arc::clone(&store), None);
         Ok(Self { store, sink, stop, origin, replay: Some(replay), reach: Reach::default(), log: None })

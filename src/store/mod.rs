@@ -80,6 +80,8 @@ pub struct Data {
     pauses: Pauses,
     out_of_order: u64,
     left_out: u64,
+    /// Why there is nothing of what was never read.
+    never: Why,
 }
 
 /// A text and the moment it first held, rising.
@@ -116,7 +118,12 @@ fn later_epoch(epoch: Time, at: Time) -> Option<u64> {
 impl Store {
     /// An empty store.
     pub fn new(keep: Retention) -> Self {
-        Self { data: Mutex::new(Data::new(keep)), version: AtomicU64::new(0) }
+        Self { data: Mutex::new(Data::new(keep, Why::NotYet)), version: AtomicU64::new(0) }
+    }
+
+    /// An empty store for what a recording holds: what it lacks will not come.
+    pub fn of_recording(keep: Retention) -> Self {
+        Self { data: Mutex::new(Data::new(keep, Why::NotRecorded)), version: AtomicU64::new(0) }
     }
 
     /// Takes in what a sampler read. Waits for readers for as long as they copy, microseconds.
@@ -138,7 +145,7 @@ impl Store {
 }
 
 impl Data {
-    fn new(keep: Retention) -> Self {
+    fn new(keep: Retention, never: Why) -> Self {
         Self {
             keep,
             epoch: None,
@@ -154,6 +161,7 @@ impl Data {
             pauses: Pauses::default(),
             out_of_order: 0,
             left_out: 0,
+            never,
         }
     }
 
@@ -326,15 +334,20 @@ impl Data {
         self.histograms.get(&(subject, metric))
     }
 
+    /// Why there is nothing of what was never read: not yet, or a recording that does not hold it.
+    pub const fn never(&self) -> Why {
+        self.never
+    }
+
     /// The newest reading at `at`, stale when too old.
     pub fn latest(&self, subject: Subject, metric: Metric, at: Time) -> Timed {
-        let never = Timed { at: None, reading: Reading::Missing(Why::NotYet) };
+        let never = Timed { at: None, reading: Reading::Missing(self.never) };
         self.series(subject, metric).map_or(never, |s| s.latest(at))
     }
 
     /// The mean of a gauge or the rate of a counter over the window.
     pub fn mean(&self, subject: Subject, metric: Metric, window: Window) -> Reading {
-        self.series(subject, metric).map_or(Reading::Missing(Why::NotYet), |s| s.mean(window))
+        self.series(subject, metric).map_or(Reading::Missing(self.never), |s| s.mean(window))
     }
 
     /// Columns of a plot; all empty when there is no such series.

@@ -25,11 +25,13 @@ pub(super) struct Gaps {
     end: Time,
     /// Adapter id of the engine that is being filled; empty elsewhere.
     kind: String,
+    /// Why there is nothing of what was never read.
+    pub(super) never: Why,
 }
 
 impl Gaps {
-    pub(super) const fn new(end: Time) -> Self {
-        Self { rows: Vec::new(), at: String::new(), end, kind: String::new() }
+    pub(super) const fn new(end: Time, never: Why) -> Self {
+        Self { rows: Vec::new(), at: String::new(), end, kind: String::new(), never }
     }
 
     /// Goes to the object with this key path.
@@ -44,6 +46,11 @@ impl Gaps {
 
     pub(super) fn row(&mut self, key: &str, why: Why, detail: Option<String>) {
         self.rows.push(Missing { key: format!("{}{key}", self.at), why, detail });
+    }
+
+    /// A reading of a row that is read as a whole: what is not in it yet, a recording never holds.
+    pub(super) fn never_read(&self, reading: Reading) -> Reading {
+        if reading == Reading::Missing(Why::NotYet) { Reading::Missing(self.never) } else { reading }
     }
 
     pub(super) fn float(&mut self, key: &str, reading: Reading) -> Option<f64> {
@@ -82,7 +89,7 @@ impl Gaps {
     pub(super) fn fact(&mut self, key: &str, data: &Data, subject: Subject, fact: FactKey) -> Option<String> {
         let text = data.fact(subject, fact, self.end).map(str::to_owned);
         if text.is_none() {
-            self.row(key, Why::NotYet, None);
+            self.row(key, self.never, None);
         }
         text
     }
@@ -90,18 +97,107 @@ impl Gaps {
     /// A list is empty: its source says why.
     pub(super) fn source(&mut self, key: &str, data: &Data, source: SourceId, window: Window) {
         let state = data.source(source).map(|s| s.state_at(window.end));
-        let why = match state {
-            None | Some(SourceState::Starting | SourceState::Loading(_)) => Why::NotYet,
-            Some(SourceState::Unauthorized(_)) => Why::NotPermitted,
-            Some(SourceState::Failed(_) | SourceState::NoMetrics(_) | SourceState::Stalled(_)) => Why::Failed,
-            Some(SourceState::Ok | SourceState::Degraded(_) | SourceState::Absent(_)) => Why::Unsupported,
-        };
+        let why = state.map_or(self.never, why_of);
         let detail = state.map(|s| s.why().to_owned()).filter(|words| !words.is_empty());
         self.row(key, why, detail);
+    }
+}
+
+/// Why a source in this state has nothing now.
+pub(super) const fn why_of(state: &SourceState) -> Why {
+    match state {
+        SourceState::Starting | SourceState::Loading(_) => Why::NotYet,
+        SourceState::Unauthorized(_) => Why::NotPermitted,
+        SourceState::Failed(_) | SourceState::NoMetrics(_) | SourceState::Stalled(_) => Why::Failed,
+        SourceState::Ok | SourceState::Degraded(_) | SourceState::Absent(_) => Why::Unsupported,
     }
 }
 
 /// Seven significant digits: what the store's numbers carry.
 pub(crate) fn short(value: f64) -> f64 {
     format!("{value:.6e}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::Slo;
+    use crate::export::snapshot::{Mode, snapshot};
+    use crate::model::{Batch, HistogramSample};
+    use crate::store::{Retention, Store};
+
+    const START: Time = Time(1_795_960_600_000);
+
+    /// A scrape of vLLM a second, of which those after `down_after` fail, up to 20 s.
+    fn scraped(store: &Store, down_after: u64) {
+        let (engine, source) = (Subject::Engine(0), SourceId::Engine(0));
+        for second in 0..=20_u64 {
+            let at = START + second * 1_000;
+            let mut batch = Batch::new(source, at, 3_500);
+            if second > down_after {
+                batch.state = Some(SourceState::Failed("connection refused".into()));
+                store.push(&batch);
+                continue;
+            }
+            batch.state = Some(SourceState::Ok);
+            batch.fact(engine, FactKey::Kind, "vllm");
+            batch.fact(engine, FactKey::Url, "http://127.0.0.1:8000");
+            let levels = [(Metric::KvUsage, 25.0), (Metric::KvPoolTokens, 1_000.0), (Metric::KvBlockSize, 16.0)];
+            let total = second as f64;
+            for (metric, value) in levels.into_iter().chain([(Metric::GenerationTokens, 100.0 * total)]) {
+                batch.push(engine, metric, value);
+            }
+            batch.histograms.push(HistogramSample {
+                sets: 0,
+                subject: engine,
+                metric: Metric::Ttft,
+                edges: [1.0].into(),
+                cumulative: vec![total, total],
+                sum: Some(total),
+            });
+            store.push(&batch);
+        }
+    }
+
+    /// Reason and detail of a key in the 10 s before `seconds` after the start.
+    fn missing(store: &Store, seconds: u64, key: &str) -> Option<(String, String)> {
+        let window = Window::last(START + seconds * 1_000, 10_000);
+        let read = serde_json::to_value(snapshot(&store.read(), Mode::Replay, window, &Slo::default())).unwrap();
+        let row = read["missing"].as_array()?.iter().find(|row| row["key"] == key)?.clone();
+        let text = |field: &str| row[field].as_str().unwrap_or_default().to_owned();
+        Some((text("why"), text("detail")))
+    }
+
+    #[test]
+    fn what_was_given_before_the_engine_went_is_not_said_to_be_never_exposed() {
+        let store = Store::new(Retention::HOUR);
+        scraped(&store, 5);
+        assert_eq!(missing(&store, 5, "engines[0].kv.idle_tokens"), None);
+        let idle = missing(&store, 8, "engines[0].kv.idle_tokens").unwrap();
+        assert_eq!((idle.0.as_str(), idle.1.as_str()), ("failed", ""));
+        let cached = missing(&store, 8, "engines[0].kv.cached_tokens").unwrap();
+        assert_eq!((cached.0.as_str(), cached.1.as_str()), ("unsupported", "not exposed by vLLM"));
+    }
+
+    #[test]
+    fn rates_and_quantiles_of_a_window_without_answers_give_the_same_reason() {
+        let store = Store::new(Retention::HOUR);
+        scraped(&store, 5);
+        for key in ["generation_tokens_per_s", "latency.ttft_s.n", "latency.ttft_s.p99"] {
+            assert_eq!(missing(&store, 20, &format!("engines[0].{key}")).unwrap().0, "failed", "{key}");
+        }
+    }
+
+    #[test]
+    fn what_a_recording_lacks_is_not_said_to_come() {
+        let why = |store: &Store, key| missing(store, 20, key).unwrap().0;
+        for (store, never) in
+            [(Store::new(Retention::HOUR), "not_yet"), (Store::of_recording(Retention::HOUR), "not_recorded")]
+        {
+            scraped(&store, 20);
+            for key in ["host.cpu_busy_pct", "processes", "engines[0].model"] {
+                assert_eq!(why(&store, key), never, "{key}");
+            }
+        }
+    }
 }

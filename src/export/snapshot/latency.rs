@@ -7,7 +7,7 @@ use crate::derive::quantile::{self, quantile};
 use crate::model::{Metric, SourceId, Subject, Why};
 use crate::store::{Data, HistogramWindow, Window};
 
-use super::gaps::{Gaps, short};
+use super::gaps::{Gaps, short, why_of};
 
 #[derive(Clone, Debug, Serialize)]
 #[expect(clippy::struct_field_names, reason = "the contract's names end in their unit")]
@@ -76,13 +76,7 @@ pub(super) fn latencies(data: &Data, engine: u8, window: Window, prefix: &str, g
 fn latency(data: &Data, engine: u8, metric: Metric, window: Window, gaps: &mut Gaps) -> Latency {
     let mut sum = HistogramWindow::default();
     data.histogram_window(Subject::Engine(engine), metric, window, &mut sum);
-    let scraped = data.source(SourceId::Engine(engine)).and_then(|s| s.last_read(window.end));
-    let why = match scraped {
-        Some(_) if data.histogram(Subject::Engine(engine), metric).is_none() => Why::Unsupported,
-        Some(last) if last <= window.start => Why::Stale,
-        // One scrape so far, or no traffic.
-        Some(_) | None => Why::NotYet,
-    };
+    let why = nothing_because(data, engine, metric, window);
     let seconds = sum.covered.map(|(from, to)| to.since(from) as f64 / 1000.0);
     if seconds.is_none() {
         gaps.row("window_s", why, None);
@@ -101,6 +95,19 @@ fn latency(data: &Data, engine: u8, metric: Metric, window: Window, gaps: &mut G
         p50: at("p50", 0.5),
         p95: at("p95", 0.95),
         p99: at("p99", 0.99),
+    }
+}
+
+/// Why a window holds no two scrapes of a histogram, or no request.
+fn nothing_because(data: &Data, engine: u8, metric: Metric, window: Window) -> Why {
+    let Some(source) = data.source(SourceId::Engine(engine)) else { return data.never() };
+    let state = source.state_at(window.end);
+    match source.last_read(window.end) {
+        Some(_) if data.histogram(Subject::Engine(engine), metric).is_none() => Why::Unsupported,
+        _ if state.is_down() => why_of(state),
+        Some(last) if last <= window.start => Why::Stale,
+        // One scrape so far, or no traffic.
+        Some(_) | None => Why::NotYet,
     }
 }
 

@@ -299,6 +299,7 @@ impl Clocks {
 const fn not_counted(why: Why) -> &'static str {
     match why {
         Why::Unsupported => "not counted by this driver",
+        Why::NotRecorded => "not recorded",
         other => other.word(),
     }
 }

@@ -88,6 +88,7 @@ pub(super) const fn words(why: Why) -> &'static str {
         Why::Stale => "no fresh scrape",
         Why::Failed => "no number in the answer",
         Why::NotYet => "nothing read yet",
+        Why::NotRecorded => "not in the recording",
     }
 }
 
@@ -135,8 +136,10 @@ impl Display for NoFigure {
         match self.0 {
             NoEnergy::OtherHost => f.write_str("its GPUs are on another host"),
             NoEnergy::NoPids => f.write_str("which processes are its own is not known"),
-            NoEnergy::NoTable => f.write_str("no current process table"),
-            NoEnergy::NoList => f.write_str("what runs on the GPUs was not read yet"),
+            NoEnergy::NoTable(Why::NotRecorded) => f.write_str("the recording has no process table"),
+            NoEnergy::NoTable(_) => f.write_str("no current process table"),
+            NoEnergy::NoList(Why::NotRecorded) => f.write_str("the recording does not have what runs on the GPUs"),
+            NoEnergy::NoList(_) => f.write_str("what runs on the GPUs was not read yet"),
             NoEnergy::NotOnGpu => f.write_str("none of its processes holds memory on a GPU here"),
             NoEnergy::NoCounter(gpu, Why::Unsupported) => write!(f, "GPU {gpu} has no energy counter"),
             NoEnergy::NoCounter(gpu, _) => write!(f, "no two readings of GPU {gpu}'s energy counter yet"),

@@ -324,6 +324,7 @@ const fn unseen(rss: Reading) -> &'static str {
     match rss.why() {
         Some(Why::NotPermitted) => "other pid namespace or user: not visible",
         Some(Why::NotYet) => "not read yet",
+        Some(Why::NotRecorded) => "not in the recording",
         _ => "command not readable",
     }
 }
