@@ -63,7 +63,12 @@ impl BusyTime {
         self.share_of_last(self.window.ms())
     }
 
-    /// The same of the last `ms` of the window.
+    /// How much of the window is known to be one or the other, ms.
+    pub fn known_ms(&self) -> u64 {
+        self.pieces.iter().flatten().count() as u64 * self.piece_ms
+    }
+
+    /// The same as [`BusyTime::share`] of the last `ms` of the window.
     pub fn share_of_last(&self, ms: u64) -> Option<f64> {
         let known = self.pieces.iter().rev().take((ms / self.piece_ms) as usize).flatten();
         let (busy, all) = known.fold((0_u32, 0_u32), |(busy, all), &is| (busy + u32::from(is), all + 1));
@@ -125,6 +130,7 @@ mod tests {
         assert_eq!(busy.mean(&data, Metric::SmActive), Reading::Value(90.0));
         assert_eq!(busy.mean(&data, Metric::SmClock), Reading::Value(1900.0));
         assert_eq!(busy.share_of_last(3_000), Some(0.0));
+        assert_eq!(busy.known_ms(), 19_500);
         assert_eq!(busy.mean(&data, Metric::DramActive), Reading::Missing(Why::NotYet));
         let whole = data.mean(Subject::Gpu(0), Metric::SmClock, WINDOW).value().unwrap();
         assert!((1000.0..1300.0).contains(&whole), "neither clock: {whole}");
@@ -150,7 +156,8 @@ mod tests {
         assert_eq!((busy.share(), busy.mean(&data, Metric::SmClock)), (Some(0.0), Reading::Missing(Why::NotYet)));
         let blind = read(|_| vec![(Metric::SmClock, 345.0)]);
         let data = blind.read();
-        assert_eq!(BusyTime::over(&data, 0, WINDOW).share(), None);
+        let time = BusyTime::over(&data, 0, WINDOW);
+        assert_eq!((time.share(), time.known_ms()), (None, 0));
     }
 
     #[test]

@@ -145,10 +145,12 @@ impl Pieces {
     pub fn map(&self, slots: RangeInclusive<u64>, n: usize) -> Map {
         let edges: Arc<[f64]> = edges();
         let dense = self.counts.chunks_exact(edges.len() + 1);
-        let pieces = self.all.iter().zip(dense).take(n).map(|(&(from, to, level), counts)| Piece {
-            interval: Interval { from, to, counts: Some(counts), sum: None },
-            level,
-        });
+        let pieces = self
+            .all
+            .iter()
+            .zip(dense)
+            .take(n)
+            .map(|(&(from, to, level), counts)| Piece { interval: Interval::whole(from, to, counts), level });
         Map::of(&edges, slots, pieces)
     }
 }

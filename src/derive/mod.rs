@@ -15,6 +15,7 @@ pub mod kv;
 pub mod latency;
 pub mod level;
 pub mod levels;
+pub mod lives;
 pub mod means;
 pub mod quantile;
 pub mod queue;

@@ -5,6 +5,7 @@
 //! ever added. Activity, power, traffic and rates are of the window; clocks, temperatures, memory,
 //! queue lengths and KV usage are the newest reading at its end.
 
+mod coverage;
 pub(crate) mod diagnosis;
 mod engine;
 mod gaps;
@@ -13,6 +14,7 @@ mod latency;
 
 use serde::Serialize;
 
+use self::coverage::Coverage;
 use self::diagnosis::{EventRow, FindingRow, Signal, events, rows, signals};
 use crate::derive::busy::BusyTime;
 use crate::derive::ceiling::{self, Ceiling};
@@ -100,6 +102,8 @@ struct Gpu {
     energy_w: Option<f64>,
     pcie: Link,
     health: Health,
+    /// Seconds of the window that each figure over it rests on.
+    measured_s: Coverage,
 }
 
 /// Means over the part of the window in which the GPU worked.
@@ -155,6 +159,8 @@ struct Host {
     mem_used_bytes: Option<u64>,
     mem_total_bytes: Option<u64>,
     swap_used_bytes: Option<u64>,
+    /// Seconds of the window that each figure over it rests on.
+    measured_s: Coverage,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -229,6 +235,7 @@ fn gpu(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) ->
     let mean = |metric| data.mean(subject, metric, window);
     let newest = |metric| data.latest(subject, metric, window.end).reading;
     let throttled = Throttled::over(data, index, window);
+    let mut time = BusyTime::over(data, index, window);
     Gpu {
         index,
         name: gaps.fact("name", data, subject, FactKey::Name),
@@ -239,7 +246,7 @@ fn gpu(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) ->
         dram_active_pct: gaps.float("dram_active_pct", mean(Metric::DramActive)),
         util_gpu_time_pct: gaps.float("util_gpu_time_pct", mean(Metric::UtilGpuTime)),
         util_mem_time_pct: gaps.float("util_mem_time_pct", mean(Metric::UtilMemTime)),
-        busy: busy(data, index, window, gaps),
+        busy: busy(data, &mut time, (index, window), gaps),
         mem_used_bytes: gaps.whole("mem_used_bytes", newest(Metric::GpuMemUsed)),
         mem_total_bytes: gaps.whole("mem_total_bytes", newest(Metric::GpuMemTotal)),
         sm_clock_mhz: gaps.whole("sm_clock_mhz", newest(Metric::SmClock)),
@@ -276,11 +283,35 @@ fn gpu(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) ->
             remapped_rows: gaps.whole("health.remapped_rows", newest(Metric::RemappedRows)),
             remap_pending: gaps.whole("health.remap_pending", newest(Metric::RemapPending)),
         },
+        measured_s: measured_of_gpu(data, subject, window, &time),
     }
 }
 
-fn busy(data: &Data, index: u8, window: Window, gaps: &mut Gaps) -> Busy {
-    let mut time = BusyTime::over(data, index, window);
+fn measured_of_gpu(data: &Data, subject: Subject, window: Window, time: &BusyTime) -> Coverage {
+    let figures = [
+        ("sm_active_pct", Metric::SmActive),
+        ("sm_occupancy_pct", Metric::SmOccupancy),
+        ("tensor_active_pct", Metric::TensorActive),
+        ("dram_active_pct", Metric::DramActive),
+        ("dram_active_of_ceiling_pct", Metric::DramActive),
+        ("util_gpu_time_pct", Metric::UtilGpuTime),
+        ("util_mem_time_pct", Metric::UtilMemTime),
+        ("power_w", Metric::Power),
+        ("energy_w", Metric::Energy),
+        ("pcie_rx_bytes_per_s", Metric::PcieRx),
+        ("pcie_tx_bytes_per_s", Metric::PcieTx),
+        ("nvlink_rx_bytes_per_s", Metric::NvlinkRx),
+        ("nvlink_tx_bytes_per_s", Metric::NvlinkTx),
+    ];
+    let mut measured = Coverage::of(data, subject, window, &figures);
+    let counters = REASONS.iter().filter_map(|reason| reason.counter);
+    let throttled = counters.map(|counter| data.measured_ms(subject, counter, window)).max();
+    measured.note("throttled_ms_per_s", throttled.unwrap_or(0));
+    measured.note("busy", time.known_ms());
+    measured
+}
+
+fn busy(data: &Data, time: &mut BusyTime, (index, window): (u8, Window), gaps: &mut Gaps) -> Busy {
     let unknown = || data.mean(Subject::Gpu(index), Metric::SmActive, window).why().unwrap_or(data.never());
     let share = time.share().map_or_else(|| Reading::Missing(unknown()), |share| Reading::new(share * 100.0));
     Busy {
@@ -335,6 +366,19 @@ fn host(data: &Data, window: Window, gaps: &mut Gaps) -> Host {
         mem_used_bytes: gaps.whole("mem_used_bytes", newest(Metric::HostMemUsed)),
         mem_total_bytes: gaps.whole("mem_total_bytes", newest(Metric::HostMemTotal)),
         swap_used_bytes: gaps.whole("swap_used_bytes", newest(Metric::SwapUsed)),
+        measured_s: Coverage::of(
+            data,
+            Subject::Host,
+            window,
+            &[
+                ("pgmajfault_per_s", Metric::MajorFaults),
+                ("tcp_retrans_per_s", Metric::TcpRetrans),
+                ("psi_mem_some_pct", Metric::PsiMem),
+                ("psi_cpu_some_pct", Metric::PsiCpu),
+                ("psi_io_some_pct", Metric::PsiIo),
+                ("cpu_busy_pct", Metric::CpuBusy),
+            ],
+        ),
     }
 }
 

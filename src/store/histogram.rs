@@ -22,13 +22,24 @@ pub struct Interval<'a> {
     pub counts: Option<&'a [u32]>,
     /// Sum of the observations, where the source gives it.
     pub sum: Option<f64>,
+    /// How much of it was measured, ms: a minute may have a gap inside, and 0 is all a gap.
+    pub measured_ms: u32,
+}
+
+impl<'a> Interval<'a> {
+    /// An interval that was measured from end to end, without a sum.
+    pub fn whole(from: Time, to: Time, counts: &'a [u32]) -> Self {
+        let measured_ms = u32::try_from(to.since(from)).unwrap_or(u32::MAX);
+        Self { from, to, counts: Some(counts), sum: None, measured_ms }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     from: u32,
     to: u32,
-    gap: bool,
+    /// How much of it was measured, ms; 0: it is a gap.
+    measured: u32,
     /// No finite number where the source gives none.
     sum: f64,
 }
@@ -138,8 +149,11 @@ pub struct HistogramWindow {
     pub n: u64,
     /// Sum of the observations, where every interval gives it.
     pub sum: Option<f64>,
-    /// What is really covered: from the end of the scrape before the first interval to the last scrape.
-    pub covered: Option<(Time, Time)>,
+    /// How much was measured, ms: the time between scrapes whose difference is known. The first interval is not cut, so that
+    /// it may begin before the window.
+    pub measured_ms: u64,
+    /// The scrape that closed the newest interval; `None` where nothing was measured.
+    pub last: Option<Time>,
     /// Whether a part of the window is missing.
     pub gaps: bool,
     /// What it was added up from; empty where an interval gives no sum.
@@ -152,7 +166,8 @@ impl HistogramWindow {
         self.edges = Arc::clone(edges);
         self.counts.clear();
         self.counts.resize(edges.len() + 1, 0);
-        (self.n, self.sum, self.covered, self.gaps) = (0, Some(0.0), None, false);
+        (self.n, self.sum, self.gaps) = (0, Some(0.0), false);
+        (self.measured_ms, self.last) = (0, None);
         self.parts.clear();
     }
 
@@ -173,7 +188,8 @@ impl HistogramWindow {
             *total += u64::from(count);
             self.n += u64::from(count);
         }
-        self.covered = Some((self.covered.map_or(interval.from, |c| c.0), interval.to));
+        self.measured_ms += u64::from(interval.measured_ms);
+        self.last = Some(interval.to);
         self.sum = self.sum.zip(interval.sum).map(|(a, b)| a + b);
         match interval.sum.filter(|_| self.sum.is_some()) {
             Some(sum) if self.n > before => self.parts.add(part, counts, sum),
@@ -238,7 +254,7 @@ impl HistogramSeries {
         }
         let reset = sample.cumulative.iter().zip(&cumulative).any(|(new, old)| new < old);
         if reset {
-            self.append(Entry { from, to: offset, gap: true, sum: f64::NAN }, &[], keep);
+            self.append(Entry { from, to: offset, measured: 0, sum: f64::NAN }, &[], keep);
             return true;
         }
         let mut counts = Vec::with_capacity(self.buckets());
@@ -249,7 +265,7 @@ impl HistogramSeries {
             below = grown;
         }
         let sum = sample.sum.zip(sum).map_or(f64::NAN, |(new, old)| new - old);
-        self.append(Entry { from, to: offset, gap: false, sum }, &counts, keep);
+        self.append(Entry { from, to: offset, measured: offset - from, sum }, &counts, keep);
         false
     }
 
@@ -259,7 +275,7 @@ impl HistogramSeries {
         let Some(offset) = self.offset(at) else { return };
         let from = self.before.take().map(|b| b.0).or_else(|| self.full.entries.back().map(|e| e.to));
         if let Some(from) = from.filter(|&from| from < offset) {
-            self.append(Entry { from, to: offset, gap: true, sum: f64::NAN }, &[], keep);
+            self.append(Entry { from, to: offset, measured: 0, sum: f64::NAN }, &[], keep);
         }
     }
 
@@ -268,7 +284,7 @@ impl HistogramSeries {
         let padded = |i: usize| counts.get(i).copied().unwrap_or(0);
         self.full.drop_before(entry.to.saturating_sub(keep.full_ms), keep.max_scrapes, buckets);
         self.full.push(entry, (0..buckets).map(padded));
-        if entry.gap {
+        if entry.measured == 0 {
             return;
         }
         let minute = entry.to / Retention::MINUTE_MS;
@@ -276,6 +292,7 @@ impl HistogramSeries {
         match self.minutes.entries.back_mut() {
             Some(last) if last.to / Retention::MINUTE_MS == minute => {
                 last.to = entry.to;
+                last.measured = last.measured.saturating_add(entry.measured);
                 last.sum += entry.sum;
                 let at = (n - 1) * buckets;
                 for (i, count) in self.minutes.counts.iter_mut().skip(at).enumerate() {
@@ -345,9 +362,20 @@ impl HistogramSeries {
         track.entries.range(first..stop).enumerate().map(move |(k, entry)| Interval {
             from: self.epoch + u64::from(entry.from),
             to: self.epoch + u64::from(entry.to),
-            counts: (!entry.gap).then(|| track.counts_of(first + k, self.buckets())),
+            counts: (entry.measured > 0).then(|| track.counts_of(first + k, self.buckets())),
             sum: entry.sum.is_finite().then_some(entry.sum),
+            measured_ms: entry.measured,
         })
+    }
+
+    /// How much of the window was measured, ms, as [`HistogramWindow::measured_ms`].
+    pub fn measured_ms(&self, window: Window) -> u64 {
+        self.intervals(window).map(|interval| u64::from(interval.measured_ms)).sum()
+    }
+
+    /// How many observations lie in the window.
+    pub fn observations(&self, window: Window) -> u64 {
+        self.intervals(window).flat_map(|interval| interval.counts.unwrap_or_default()).map(|&n| u64::from(n)).sum()
     }
 
     /// Adds up the window's intervals into `out`, whose buffers are reused.
@@ -357,7 +385,7 @@ impl HistogramSeries {
         for (i, interval) in self.intervals(window).enumerate() {
             out.add(&interval, i / per_part);
         }
-        out.sum = out.sum.filter(|_| out.covered.is_some());
+        out.sum = out.sum.filter(|_| out.last.is_some());
     }
 }
 
@@ -403,11 +431,11 @@ mod tests {
         ]);
         let w = sum(&s, 0, 2000);
         assert_eq!((w.counts.as_slice(), w.n, w.sum), (&[1, 2, 1][..], 4, Some(2.0)));
-        assert_eq!(w.covered, Some((EPOCH, EPOCH + 2000)));
+        assert_eq!((w.measured_ms, w.last), (2000, Some(EPOCH + 2000)));
         let quiet = sum(&s, 1000, 2000);
-        assert_eq!((quiet.n, quiet.covered.is_some()), (0, true), "scraped, but no traffic");
+        assert_eq!((quiet.n, quiet.measured_ms), (0, 1000), "scraped, but no traffic");
         let before = sum(&s, 3000, 4000);
-        assert_eq!((before.n, before.covered), (0, None), "not scraped");
+        assert_eq!((before.n, before.measured_ms, before.last), (0, 0, None), "not scraped");
     }
 
     #[test]
@@ -439,7 +467,7 @@ mod tests {
         let end = quarters * 21_600_000;
         s.push(EPOCH + end + 1000, &scrape(&[1.0, 3.0, 4.0], 2.0), &KEEP);
         let w = sum(&s, end, end + 1000);
-        assert_eq!((w.counts.as_slice(), w.covered), (&[0, 1, 0][..], Some((EPOCH + end, EPOCH + end + 1000))));
+        assert_eq!((w.counts.as_slice(), w.measured_ms, w.last), (&[0, 1, 0][..], 1000, Some(EPOCH + end + 1000)));
     }
 
     #[test]
@@ -459,6 +487,7 @@ mod tests {
         s.push(EPOCH + 3000, &scrape(&[9.0, 9.0, 10.0], 1.0), &KEEP);
         let w = sum(&s, 0, 3000);
         assert_eq!((w.n, w.gaps), (1, true), "what came in during the gap is not dated");
+        assert_eq!(w.measured_ms, 1000, "neither the gap nor the time up to the next scrape");
     }
 
     #[test]

@@ -350,6 +350,12 @@ impl Data {
         self.series(subject, metric).map_or(Reading::Missing(self.never), |s| s.mean(window))
     }
 
+    /// The part of the window that [`Data::mean`] or [`Data::histogram_window`] is of, ms: see [`Series::measured_ms`].
+    pub fn measured_ms(&self, subject: Subject, metric: Metric, window: Window) -> u64 {
+        let histogram = || self.histogram(subject, metric).map_or(0, |h| h.measured_ms(window));
+        self.series(subject, metric).map_or_else(histogram, |s| s.measured_ms(window))
+    }
+
     /// Columns of a plot; all empty when there is no such series.
     pub fn fill(&self, subject: Subject, metric: Metric, window: Window, bins: &mut [Bin]) {
         match self.series(subject, metric) {

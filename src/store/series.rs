@@ -4,6 +4,7 @@
 //! the difference of two readings over the time that passed between them, never over a nominal
 //! period; a reset or a missed reading leaves a gap and takes a new baseline.
 
+mod measured;
 mod peak;
 mod point;
 mod share;

@@ -19,7 +19,7 @@ fn at(second: u64) -> Time {
 /// One piece a minute for each `(minute, row, counts)`.
 fn map(minutes: u64, pieces: &[(u64, usize, [u32; 7])]) -> Map {
     let pieces = pieces.iter().map(|(minute, row, counts)| Piece {
-        interval: Interval { from: at(minute * 60 + 1), to: at(minute * 60 + 2), counts: Some(counts), sum: None },
+        interval: Interval::whole(at(minute * 60 + 1), at(minute * 60 + 2), counts),
         level: Level::Row(*row),
     });
     Map::of(&EDGES.into(), SLOT..=SLOT + minutes - 1, pieces)

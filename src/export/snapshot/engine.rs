@@ -10,6 +10,7 @@ use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Why
 use crate::store::{Data, Window};
 use crate::ui::panes::notice::{NoFigure, kind};
 
+use super::coverage::Coverage;
 use super::diagnosis::SplitRow;
 use super::gaps::{Gaps, short};
 use super::kv::{Kv, kv};
@@ -50,7 +51,18 @@ pub(super) struct Engine {
     models_loaded: Option<Loaded>,
     /// Where the time of a mean request went over the diagnosis's window.
     latency_split: Option<SplitRow>,
+    /// Seconds of the window that each rate rests on.
+    measured_s: Coverage,
 }
+
+/// The rates of an engine over the window, and what counts them.
+const RATES: [(&str, Metric); 5] = [
+    ("preemptions_per_s", Metric::Preemptions),
+    ("prompt_tokens_per_s", Metric::PromptTokens),
+    ("generation_tokens_per_s", Metric::GenerationTokens),
+    ("requests_per_s", Metric::RequestsFinished),
+    ("failed_per_s", Metric::RequestsFailed),
+];
 
 /// The engine's own split of a request's time.
 fn latency_split(diagnosis: &Diagnosis, index: u8, prefix: &str, gaps: &mut Gaps) -> Option<SplitRow> {
@@ -177,6 +189,7 @@ pub(super) fn engine(
         kv: kv(data, index, window, &prefix, gaps),
         latency: latencies(data, index, window, &prefix, gaps),
         latency_split: latency_split(diagnosis, index, &prefix, gaps),
+        measured_s: Coverage::of(data, subject, window, &RATES),
     };
     gaps.about("");
     out

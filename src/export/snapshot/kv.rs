@@ -7,6 +7,7 @@ use crate::model::{FactKey, Metric, Reading, Subject, Why};
 use crate::store::{Data, Window};
 use crate::ui::panes::notice::kind;
 
+use super::coverage::Coverage;
 use super::gaps::{Gaps, short};
 
 #[derive(Clone, Debug, Serialize)]
@@ -56,6 +57,8 @@ pub(super) struct Kv {
     full_length_requests: Option<f64>,
     mean_length_requests: Option<f64>,
     estimates: Vec<Estimate>,
+    /// Seconds of the window that each figure over it rests on.
+    measured_s: Coverage,
 }
 
 /// A quantile of the length of requests.
@@ -127,7 +130,24 @@ pub(super) fn kv(data: &Data, engine: u8, window: Window, prefix: &str, gaps: &m
             .estimates()
             .map(|f| Estimate { figure: f.name(), assumes: f.assumes(), exact_with: f.to_be_exact(kind) })
             .collect(),
+        measured_s: measured(data, engine, &kv, window),
     }
+}
+
+fn measured(data: &Data, engine: u8, kv: &kv::Kv, window: Window) -> Coverage {
+    let recomputed = match kv.recomputed_is {
+        Basis::Exact if data.series(Subject::Engine(engine), Metric::RecomputedTokens).is_some() => {
+            Metric::RecomputedTokens
+        }
+        Basis::Exact | Basis::Estimate => Metric::Preemptions,
+    };
+    let figures = [
+        ("prefix_hit_pct", Metric::PrefixQueries),
+        ("recomputed_tokens_per_s", recomputed),
+        ("used_length", Metric::PromptLen),
+        ("used_mean_tokens", Metric::PromptLen),
+    ];
+    Coverage::of(data, Subject::Engine(engine), window, &figures)
 }
 
 fn layout(kv: &kv::Kv, gaps: &mut Gaps) -> Option<&'static str> {

@@ -2,11 +2,13 @@
 
 use serde::Serialize;
 
-use crate::derive::means::{MEANS, mean};
+use crate::derive::lives;
+use crate::derive::means::{MEANS, Mean, mean};
 use crate::derive::quantile::{self, quantile};
 use crate::model::{Metric, SourceId, Subject, Why};
 use crate::store::{Data, HistogramWindow, Window};
 
+use super::coverage::Coverage;
 use super::gaps::{Gaps, short, why_of};
 
 #[derive(Clone, Debug, Serialize)]
@@ -24,13 +26,19 @@ pub(super) struct Latencies {
     queue_mean_s: Option<f64>,
     prefill_mean_s: Option<f64>,
     decode_mean_s: Option<f64>,
+    /// Seconds of the window that each mean rests on.
+    measured_s: Coverage,
 }
 
 #[derive(Clone, Debug, Serialize)]
 struct Latency {
-    /// Length of the time between the scrapes that the window holds.
+    /// How much time was measured: that between scrapes whose difference is known.
     window_s: Option<f64>,
     n: Option<u64>,
+    /// Restarts of the server between these requests.
+    restarts: Option<u32>,
+    /// Whether requests from before a restart in the window were left out.
+    since_restart: Option<bool>,
     p50: Option<Quantile>,
     p95: Option<Quantile>,
     p99: Option<Quantile>,
@@ -70,17 +78,29 @@ pub(super) fn latencies(data: &Data, engine: u8, window: Window, prefix: &str, g
         queue_mean_s,
         prefill_mean_s,
         decode_mean_s,
+        measured_s: Coverage::of(
+            data,
+            Subject::Engine(engine),
+            window,
+            &MEANS.map(|m| (m.name, rests_on(data, engine, m))),
+        ),
     }
+}
+
+/// What a mean is worked out from.
+fn rests_on(data: &Data, engine: u8, mean: Mean) -> Metric {
+    if data.histogram(Subject::Engine(engine), mean.histogram).is_some() { mean.histogram } else { mean.sum }
 }
 
 fn latency(data: &Data, engine: u8, metric: Metric, window: Window, gaps: &mut Gaps) -> Latency {
     let mut sum = HistogramWindow::default();
-    data.histogram_window(Subject::Engine(engine), metric, window, &mut sum);
+    let lives = lives::window(data, Subject::Engine(engine), metric, window, &mut sum);
     let why = nothing_because(data, engine, metric, window);
-    let seconds = sum.covered.map(|(from, to)| to.since(from) as f64 / 1000.0);
+    let seconds = sum.last.map(|_| sum.measured_ms as f64 / 1000.0);
     if seconds.is_none() {
-        gaps.row("window_s", why, None);
-        gaps.row("n", why, None);
+        for key in ["window_s", "n", "restarts", "since_restart"] {
+            gaps.row(key, why, None);
+        }
     }
     let mut at = |name: &str, q: f64| {
         let found = quantile(&sum, q).map(Quantile::from);
@@ -92,6 +112,8 @@ fn latency(data: &Data, engine: u8, metric: Metric, window: Window, gaps: &mut G
     Latency {
         window_s: seconds,
         n: seconds.map(|_| sum.n),
+        restarts: seconds.map(|_| lives.restarts),
+        since_restart: seconds.map(|_| lives.since_restart),
         p50: at("p50", 0.5),
         p95: at("p95", 0.95),
         p99: at("p99", 0.99),

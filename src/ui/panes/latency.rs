@@ -289,11 +289,11 @@ impl Latency {
                 Nothing::NotExposed => write!(self.title, "{name}: this engine does not expose it"),
                 Nothing::OnlySum => write!(self.title, "{name}: a mean, no histogram"),
             }
-        } else if let Some((from, to)) = seen.covered {
-            // A window that began before the first scrape is as long as what was scraped of it.
-            let covered = to.since(from);
-            let span = Covered(if covered * 10 < span_ms * 9 { covered } else { span_ms });
-            let gaps = Lacks { gaps: seen.gaps, old_ms: end.since(to) };
+        } else if let Some(last) = seen.last {
+            // A window of which a part was not scraped is as long as what was.
+            let measured = seen.measured_ms;
+            let span = Covered(if measured * 10 < span_ms * 9 { measured } else { span_ms });
+            let gaps = Lacks { gaps: seen.gaps, old_ms: end.since(last) };
             match self.headline {
                 Some(Headline { q, quantile }) => {
                     let bounded = Bounded { q, quantile, edges: self.grid.edges() };
