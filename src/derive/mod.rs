@@ -1,9 +1,10 @@
-//! Figures worked out from the store: quantiles with their bounds, the queue, energy, the KV split,
+//! Figures worked out from the store: quantiles with their bounds, the API server's part of them, the queue, energy, the KV split,
 //! throttled and busy time, the share of a measured ceiling.
 //!
 //! Pure functions of what was measured, shared by panes, diagnosis and snapshot, so that all three
 //! say the same. They must not know how a figure is shown. Each states its formula and its source.
 
+pub mod api_server;
 mod axis;
 pub mod busy;
 pub mod ceiling;

@@ -10,15 +10,16 @@
 //! - With several API servers one series appears once for every `pid`, most of them at 0 (vllm#28792).
 //!   Series that differ in nothing else are one series: the greatest value counts.
 //! - `kv_cache_usage_perc` is a share of 1 in spite of its name.
-//! - Failed requests are at least those that the engine counts (rejected, or ended by an error), and at least
-//!   those that the API server answered with 5xx. A rejection is among the latter (503); an error inside a stream,
-//!   which began with 200, is not. Which is why the greater one counts. 4xx are mistakes of clients.
 //! - Behind Ray Serve the metrics of all replicas of a node come through Ray's agent, as `ray_vllm_` for `vllm:` and
 //!   with labels of Ray added (`ReplicaId`, `WorkerId` …): replicas are added up as ranks are.
 //! - NIXL's transfers are histograms; their sums and counts are read. Post time is a part of transfer time.
 //! - `kv_offload_total_bytes` and `_time` repeat, in newer versions, what `kv_offload_load_*` and `_store_*` say.
 
+mod api_server;
+
 use std::collections::BTreeMap;
+
+use api_server::ApiServer;
 
 use super::promtext::Sample;
 use super::table::{ASKED, Found, Histogram, Scalar, Table, greater, number, replica};
@@ -140,22 +141,19 @@ impl Adapter for Vllm {
 
     fn translate(&self, answers: Answers<'_>, engine: u8, _: &mut Memory, batch: &mut Batch) -> usize {
         let subject = Subject::Engine(engine);
-        let (mut pools, mut adapters, mut answered) = (Pools::default(), Adapters::default(), None);
-        let mut behind_ray = false;
+        let (mut pools, mut adapters) = (Pools::default(), Adapters::default());
+        let (mut behind_ray, mut server) = (false, ApiServer::default());
         let found = Found::read(&TABLE, answers.body(METRICS), |sample| {
             behind_ray |= sample.name.starts_with(RAY);
             match &*sample.name {
                 "vllm:cache_config_info" | "ray_vllm_cache_config_info" => pools.take(sample),
                 "vllm:lora_requests_info" | "ray_vllm_lora_requests_info" => adapters.take(sample),
-                "http_requests_total" => answered = greater(answered, Some(0.0)).map(|n| n + server_error(sample)),
-                _ => {}
+                _ => server.take(sample),
             }
         });
         pools.emit(&found, subject, batch);
         adapters.emit(subject, batch);
-        if let Some(failed) = greater(found.value(Metric::RequestsFailed), answered) {
-            batch.push(subject, Metric::RequestsFailed, failed);
-        }
+        server.emit(found.value(Metric::RequestsFailed), subject, batch);
         if behind_ray {
             batch.fact(subject, FactKey::Behind, "Ray");
         }
@@ -173,12 +171,6 @@ impl Adapter for Vllm {
             _ => {}
         }
     }
-}
-
-/// How many requests a series of the API server's answers says it could not serve.
-fn server_error(sample: &Sample<'_>) -> f64 {
-    let failed = sample.label("method") == "POST" && sample.label("status").starts_with('5');
-    if failed { sample.value } else { 0.0 }
 }
 
 /// The KV pools of the ranks.
@@ -272,27 +264,27 @@ mod tests {
     use crate::model::{HistogramSample, SourceId, Time};
 
     const OVERLOAD_0_25: &str = include_str!("../../assets/metrics/vllm-0.25.1-overload.prom");
-    const IDLE_0_25: &str = include_str!("../../assets/metrics/vllm-0.25.1-idle.prom");
-    const SPEC_0_25: &str = include_str!("../../assets/metrics/vllm-0.25.1-spec.prom");
+    pub(super) const IDLE_0_25: &str = include_str!("../../assets/metrics/vllm-0.25.1-idle.prom");
+    pub(super) const SPEC_0_25: &str = include_str!("../../assets/metrics/vllm-0.25.1-spec.prom");
     const CONNECTORS_0_32: &str = include_str!("../../assets/metrics/assembled/vllm-0.32.0-connectors.prom");
-    const QUEUE_0_32: &str = include_str!("../../assets/metrics/vllm-0.32.0-queue.prom");
+    pub(super) const QUEUE_0_32: &str = include_str!("../../assets/metrics/vllm-0.32.0-queue.prom");
     const LORA_0_32: &str = include_str!("../../assets/metrics/vllm-0.32.0-lora.prom");
     const LOAD_0_10: &str = include_str!("../../assets/metrics/vllm-0.10.2-load.prom");
 
-    fn translate(body: &str) -> Batch {
+    pub(super) fn translate(body: &str) -> Batch {
         let mut batch = Batch::new(SourceId::Engine(3), Time(0), 3500);
         Vllm.translate(Answers::new(&[(METRICS, body)]), 3, &mut Memory::default(), &mut batch);
         batch
     }
 
-    fn reading(batch: &Batch, metric: Metric) -> Option<Reading> {
+    pub(super) fn reading(batch: &Batch, metric: Metric) -> Option<Reading> {
         let mut found = batch.samples.iter().filter(|s| s.metric == metric && s.subject == Subject::Engine(3));
         let first = found.next().map(|s| s.reading);
         assert_eq!(found.next(), None, "{metric:?} comes twice");
         first
     }
 
-    fn values(batch: &Batch, metrics: &[Metric]) -> Vec<f64> {
+    pub(super) fn values(batch: &Batch, metrics: &[Metric]) -> Vec<f64> {
         metrics.iter().map(|&m| reading(batch, m).and_then(Reading::value).unwrap_or(f64::NAN)).collect()
     }
 
@@ -304,7 +296,7 @@ mod tests {
     }
 
     /// The last word of the only line that starts like this: another way to read a body.
-    fn grep(body: &str, start: &str) -> f64 {
+    pub(super) fn grep(body: &str, start: &str) -> f64 {
         let lines: Vec<_> = body.lines().filter(|line| line.starts_with(start)).collect();
         assert_eq!(lines.len(), 1, "{start}");
         lines[0].rsplit(' ').next().unwrap().parse().unwrap()
@@ -462,24 +454,6 @@ mod tests {
         for body in [CONNECTORS_0_32, &old] {
             assert_eq!(values(&translate(body), &metrics), numbers);
         }
-    }
-
-    #[test]
-    fn failed_requests_are_those_of_the_engine_or_of_the_api_server_whichever_are_more() {
-        let failed = |body: &str| reading(&translate(body), Metric::RequestsFailed).and_then(Reading::value);
-        let http = "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"2xx\"} 40\n\
-                    http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"4xx\"} 5\n\
-                    http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"5xx\"} 3\n\
-                    http_requests_total{handler=\"/v1/chat/completions\",method=\"POST\",status=\"5xx\"} 4\n\
-                    http_requests_total{handler=\"/health\",method=\"GET\",status=\"5xx\"} 9\n";
-        let engine = "vllm:admission_rejections_total{reason=\"max_num_queued_reqs\"} 6\n\
-                      vllm:request_success_total{finished_reason=\"error\"} 2\n\
-                      vllm:request_success_total{finished_reason=\"stop\"} 30\n";
-        assert_eq!(
-            (failed(http), failed(engine), failed(&format!("{http}{engine}"))),
-            (Some(7.0), Some(8.0), Some(8.0))
-        );
-        assert_eq!((failed(SPEC_0_25), failed("vllm:num_requests_running 1\n")), (Some(0.0), None));
     }
 
     #[test]

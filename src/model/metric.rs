@@ -251,6 +251,10 @@ metrics! {
     RequestsFinished = "requests_finished", Engine, Counter, Requests;
     /// Requests that were refused or failed.
     RequestsFailed = "requests_failed", Engine, Counter, Requests;
+    /// Requests to generate that the engine's API server answered.
+    ApiRequests = "api_requests", Engine, Counter, Requests;
+    /// Time that its API server took for them, from the request's head to the end of the answer.
+    ApiSum = "api_sum_s", Engine, Counter, Seconds;
     /// E2E time of all finished requests together, for engines without a histogram of it.
     E2eSum = "e2e_sum_s", Engine, Counter, Seconds;
     /// Queue time of all requests together, for engines without a histogram of it.

@@ -2,11 +2,14 @@
 
 use serde::Serialize;
 
+use crate::derive::api_server::api_server;
 use crate::derive::lives;
 use crate::derive::means::{MEANS, Mean, mean};
 use crate::derive::quantile::{self, quantile};
-use crate::model::{Metric, SourceId, Subject, Why};
+use crate::model::{Metric, Reading, SourceId, Subject, Why};
 use crate::store::{Data, HistogramWindow, Window};
+
+use crate::ui::units::Seconds;
 
 use super::coverage::Coverage;
 use super::gaps::{Gaps, short, why_of};
@@ -26,6 +29,8 @@ pub(super) struct Latencies {
     queue_mean_s: Option<f64>,
     prefill_mean_s: Option<f64>,
     decode_mean_s: Option<f64>,
+    /// What the API server adds to the engine's mean E2E.
+    api_server_mean_s: Option<f64>,
     /// Seconds of the window that each mean rests on.
     measured_s: Coverage,
 }
@@ -66,6 +71,9 @@ pub(super) fn latencies(data: &Data, engine: u8, window: Window, prefix: &str, g
     let mut scratch = HistogramWindow::default();
     let [e2e_mean_s, queue_mean_s, prefill_mean_s, decode_mean_s] =
         MEANS.map(|m| gaps.float_of(m.name, m.sum, mean(data, engine, m, window, &mut scratch)));
+    let rest_on = MEANS.map(|m| (m.name, rests_on(data, engine, m)));
+    let mut measured_s = Coverage::of(data, Subject::Engine(engine), window, &rest_on);
+    measured_s.note("api_server_mean_s", data.measured_ms(Subject::Engine(engine), Metric::ApiSum, window));
     Latencies {
         ttft_s,
         e2e_s,
@@ -78,12 +86,26 @@ pub(super) fn latencies(data: &Data, engine: u8, window: Window, prefix: &str, g
         queue_mean_s,
         prefill_mean_s,
         decode_mean_s,
-        measured_s: Coverage::of(
-            data,
-            Subject::Engine(engine),
-            window,
-            &MEANS.map(|m| (m.name, rests_on(data, engine, m))),
-        ),
+        api_server_mean_s: api_server_mean(data, engine, window, gaps, &mut scratch),
+        measured_s,
+    }
+}
+
+fn api_server_mean(
+    data: &Data,
+    engine: u8,
+    window: Window,
+    gaps: &mut Gaps,
+    scratch: &mut HistogramWindow,
+) -> Option<f64> {
+    let part = api_server(data, engine, window, scratch);
+    match part.resolves.filter(|_| part.mean.value().is_none()) {
+        Some(least) => {
+            let words = format!("less than {}, which so few requests do not resolve", Seconds(Reading::new(least)));
+            gaps.row("api_server_mean_s", Why::NotYet, Some(words));
+            None
+        }
+        None => gaps.float_of("api_server_mean_s", Metric::ApiSum, part.mean),
     }
 }
 

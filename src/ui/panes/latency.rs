@@ -12,6 +12,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use crate::app::View;
+use crate::derive::api_server::api_server;
 use crate::derive::latency::summary::Summary;
 use crate::derive::latency::{Grid, Headline, LogAxis, State, bucket_span};
 use crate::derive::quantile::{Quantile, quantile};
@@ -37,7 +38,8 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     id: "latency",
     tab: "Latency",
     help: "Time against latency (log rows): the brighter a cell, the more requests, per cell on a square-root scale. \
-           P50 and P99 are marked with the range that certainly holds them; a quantile is shown only when there are \
+           P50 and P99 are marked with the range that certainly holds what the engine observed; clients wait for its \
+           API server as well, whose mean part is told where vLLM counts it. A quantile is shown only when there are \
            enough requests (P99: 368). Dots below: scraped, but no traffic; hatched: not scraped. Alone on the screen \
            it lists all latencies that the engine exposes. Below the first bucket edge and beyond the last one only the \
            edge is known; for finer buckets start vLLM 0.33 with --custom-histogram-buckets '{\"request_latency\": […]}' \
@@ -66,6 +68,8 @@ struct Latency {
     gap: Option<[Reading; 2]>,
     /// Mean TTFT now and the usual one, s, where they differ.
     ttft: Option<[f64; 2]>,
+    /// What the API server adds to the mean of a request's whole time, s, where that is worth a word.
+    api_server: Option<Reading>,
     /// The flag for finer buckets, where the quantile of the title lies outside the edges.
     finer: Option<&'static str>,
     /// What is missing where there is no histogram.
@@ -99,6 +103,9 @@ struct Parts {
     /// What would give finer buckets.
     finer: Rect,
 }
+
+/// Share of a request's time from which on what the API server adds is told.
+const WORTH_A_WORD: f64 = 0.05;
 
 /// Height from which on all latencies are listed below the heat map.
 const WITH_TABLE: u16 = 18;
@@ -155,6 +162,9 @@ impl Pane for Latency {
         self.gap = client.filter(|_| view.latency != Metric::Itl).map(|client| [client.itl_mean, client.itl_usual]);
         self.ttft =
             client.and_then(|client| Some([client.ttft_mean.value()?, unusual(client.ttft_mean, client.ttft_usual)?]));
+        let of_requests = view.latency != Metric::Itl;
+        let part = api_server(data, view.engine, view.window(), &mut self.scratch);
+        self.api_server = part.share.filter(|share| of_requests && *share >= WORTH_A_WORD).map(|_| part.mean);
         notice::engine(data, view, &mut self.notice);
         self.explain(data, view);
         self.word_title(view.latency, view.span_ms, view.end);
@@ -232,6 +242,9 @@ impl Latency {
                 (dim, format_args!(", usual {usual}")),
             ];
             row.part(&words).gap(2);
+        }
+        if let Some(part) = self.api_server {
+            row.part(&[(dim, format_args!("API server +{}", Seconds(part)))]).gap(2);
         }
         row.x()
     }
