@@ -154,3 +154,54 @@ fn quantiles_say_their_time_and_whose_requests_they_are() {
     }
     assert!(mixed > 5 && alone > 5, "{mixed} {alone}");
 }
+
+/// The readings of the energy counter that a window rests on: from the one at or before its start to its last one, or the
+/// last 21 s where it has none.
+fn energy_readings(end: u64, seconds: u64, energy_s: u64) -> Vec<u64> {
+    let all = || (0..=end).filter(|s| s % energy_s == 3 % energy_s);
+    let Some(last) = all().next_back() else { return Vec::new() };
+    let start = if last > end.saturating_sub(seconds) { end.saturating_sub(seconds) } else { end.saturating_sub(21) };
+    let first = all().rfind(|&s| s <= start).unwrap_or_else(|| all().next().unwrap());
+    all().filter(|s| (first..=last).contains(s)).collect()
+}
+
+#[test]
+fn tokens_and_joules_are_of_the_same_seconds() {
+    let scrapes = scrapes();
+    for energy_s in [1, 10] {
+        let all = store(END, energy_s);
+        let (mut around, mut none) = (0, 0);
+        for (end, seconds) in moments() {
+            let engine = &read(&all, end, seconds)["engines"][0];
+            let up = |s: u64| !(DOWN..UP).contains(&s);
+            // Whole intervals of the energy counter in which every second was scraped, in one life of the server.
+            let (mut tokens, mut energy, mut time) = (0.0, 0.0, 0);
+            for pair in energy_readings(end, seconds, energy_s).windows(2) {
+                if (pair[0]..=pair[1]).all(up) {
+                    tokens += scrapes[pair[1] as usize].unwrap().tokens - scrapes[pair[0] as usize].unwrap().tokens;
+                    energy += joules(pair[1]) - joules(pair[0]);
+                    time += pair[1] - pair[0];
+                }
+            }
+            let made = engine["generation_tokens_per_s"].as_f64();
+            let what = format!(
+                "{end} {seconds} {energy_s}: {} {} {}",
+                engine["tokens_per_joule"],
+                engine["energy"],
+                tokens / energy
+            );
+            if made.is_none() || time == 0 {
+                assert!(engine["tokens_per_joule"].is_null() && engine["joules_per_token"].is_null(), "{what}");
+                none += 1;
+                continue;
+            }
+            let right = if made == Some(0.0) { 0.0 } else { tokens / energy };
+            assert!(near(&engine["tokens_per_joule"], right), "{what}");
+            assert_eq!(engine["joules_per_token"].is_null(), right == 0.0, "{what}");
+            assert!(near(&engine["energy"]["window_s"], time as f64), "{what}");
+            assert!(near(&engine["energy"]["watts"], energy / time as f64), "{what}");
+            around += u64::from(end > DOWN && right > 0.0);
+        }
+        assert!(around > 20 && none > 5, "{around} {none}");
+    }
+}

@@ -3,21 +3,26 @@
 //! | figure | formula |
 //! | --- | --- |
 //! | power P | Σ over its GPUs of Δ energy counter ÷ Δt: measured at the board, idle power included |
-//! | generated tokens per joule | Δ generated tokens ÷ Δt ÷ P |
+//! | generated tokens per joule | Δ generated tokens ÷ Δ energy, over the same time |
 //! | joules per generated token | its inverse |
-//! | all tokens per joule | Δ (prompt + generated tokens) ÷ Δt ÷ P; prompt tokens from the prefix cache count too |
+//! | all tokens per joule | Δ (prompt + generated tokens) ÷ Δ energy; prompt tokens from the prefix cache count too |
 //!
 //! Generated tokens cost far more than prompt tokens, so the two ratios are never put side by side without
 //! their names. Its GPUs are those on which one of its processes holds device memory, by the process
 //! table at the window's end. Where another process holds memory there too, the power is both's: then
 //! tokens per joule are a lower bound and joules per token an upper one. The driver's counter is read
-//! every 10 s, so tokens are counted over the time between its readings, not over the window as asked. It
-//! must not know how the figures are drawn. Invariant: no figure from nominal or time-averaged power.
+//! every 10 s, so tokens are counted over the time between its readings, not over the window as asked, and only over
+//! time in which both were read (`joint`): a server that is down makes no tokens that anybody counts, and its GPU
+//! takes power all the same. Where no token was made in the window that was asked for, the ratio is 0, whatever was made
+//! just before. It must not know how the figures are drawn. Invariant: no figure from nominal or time-averaged power.
+
+mod joint;
 
 use crate::model::{Address, FactKey, Metric, Reading, SourceId, Subject, Time, Why};
 use crate::store::{Data, ProcessTable, Window};
 
 use super::exposed::{both, rate};
+use joint::Joint;
 
 /// Windows without a reading of the energy counter are made at least this long, ms: two of its periods.
 const LEAST_MS: u64 = 21_000;
@@ -57,6 +62,8 @@ pub enum NoEnergy {
     NotOnGpu,
     /// The energy counter of one of its GPUs gives nothing.
     NoCounter(u8, Why),
+    /// Tokens and energy were not measured over the same time.
+    Apart(Why),
 }
 
 impl NoEnergy {
@@ -64,7 +71,7 @@ impl NoEnergy {
     pub const fn why(self) -> Why {
         match self {
             Self::OtherHost | Self::NoPids | Self::NotOnGpu => Why::Unsupported,
-            Self::NoTable(why) | Self::NoList(why) | Self::NoCounter(_, why) => why,
+            Self::NoTable(why) | Self::NoList(why) | Self::NoCounter(_, why) | Self::Apart(why) => why,
         }
     }
 }
@@ -76,9 +83,9 @@ pub struct Energy {
     pub gpus: GpuSet,
     /// Other processes that hold memory on them.
     pub others: u32,
-    /// What the energy counters cover.
-    pub window: Window,
-    /// Mean power of its GPUs together, W.
+    /// The time that tokens and energy were both measured over, ms.
+    pub measured_ms: u64,
+    /// Mean power of its GPUs together over that time, W.
     pub watts: f64,
     /// Generated tokens per joule.
     pub generated_per_joule: Reading,
@@ -101,30 +108,57 @@ impl Energy {
 }
 
 /// Energy of `engine` over `window`, or over the time that the driver's counter covers of it.
+///
+/// # Errors
+/// Why there is nothing to say.
 pub fn energy(data: &Data, engine: u8, window: Window) -> Result<Energy, NoEnergy> {
     let (gpus, others) = gpus(data, engine, window.end)?;
-    let window = covered(data, gpus, window);
+    let covered = covered(data, gpus, window);
     let mut watts = 0.0;
     for gpu in gpus.iter() {
-        match data.mean(Subject::Gpu(gpu), Metric::Energy, window) {
+        match data.mean(Subject::Gpu(gpu), Metric::Energy, covered) {
             Reading::Value(power) => watts += power,
             Reading::Missing(why) => return Err(NoEnergy::NoCounter(gpu, why)),
         }
     }
-    let prompt = rate(data, engine, Metric::PromptTokens, window);
-    let generated = rate(data, engine, Metric::GenerationTokens, window);
-    let per_joule = |tokens: Reading| tokens.map(|tokens| tokens / watts);
-    Ok(Energy {
+    let made = |metric| rate(data, engine, metric, window);
+    let generated = made(Metric::GenerationTokens);
+    let unknown = |why| Energy {
         gpus,
         others,
-        window,
+        measured_ms: gpus
+            .iter()
+            .map(|gpu| data.measured_ms(Subject::Gpu(gpu), Metric::Energy, covered))
+            .min()
+            .unwrap_or(0),
         watts,
-        generated_per_joule: per_joule(generated),
-        joules_per_generated: match generated {
-            Reading::Value(rate) if rate <= 0.0 => Reading::Missing(Why::NotYet),
-            rate => rate.map(|rate| watts / rate),
+        generated_per_joule: Reading::Missing(why),
+        joules_per_generated: Reading::Missing(why),
+        all_per_joule: Reading::Missing(why),
+    };
+    match generated {
+        Reading::Missing(why @ (Why::Unsupported | Why::NotRecorded)) => return Ok(unknown(why)),
+        Reading::Missing(why) => return Err(NoEnergy::Apart(why)),
+        Reading::Value(_) => {}
+    }
+    let joint = Joint::of(data, engine, gpus, (covered, window)).ok_or(NoEnergy::Apart(Why::NotYet))?;
+    let per_joule = |rate: Reading, tokens: f64| match rate {
+        Reading::Value(rate) if rate <= 0.0 => Reading::Value(0.0),
+        rate => rate.map(|_| tokens / joint.joules),
+    };
+    let generated_per_joule = per_joule(generated, joint.generated);
+    let prompt = made(Metric::PromptTokens);
+    let prompt_per_joule = joint.prompt.map_or(Reading::Missing(Why::NotYet), |tokens| per_joule(prompt, tokens));
+    Ok(Energy {
+        measured_ms: joint.ms,
+        watts: joint.joules * 1000.0 / joint.ms as f64,
+        generated_per_joule,
+        joules_per_generated: match generated_per_joule {
+            Reading::Value(ratio) if ratio <= 0.0 => Reading::Missing(Why::NotYet),
+            ratio => ratio.map(|ratio| 1.0 / ratio),
         },
-        all_per_joule: per_joule(both(prompt, generated, |prompt, generated| prompt + generated)),
+        all_per_joule: both(prompt_per_joule, generated_per_joule, |prompt, generated| prompt + generated),
+        ..unknown(Why::NotYet)
     })
 }
 
@@ -248,11 +282,11 @@ mod tests {
     fn tokens_are_counted_over_what_the_counter_covers() {
         let server = [process(8, &[0])];
         let energy = of(LOCAL, "8", &server, (10, 2000)).unwrap();
-        assert_eq!(energy.window, Window { start: Time(1_050_000), end: Time(1_060_000) });
+        assert_eq!(energy.measured_ms, 10_000);
         let (store, end) = store(LOCAL, "8", &server, 10);
         // At 57 s, with no reading in the last 2 s: the two intervals before.
         let energy = super::energy(&store.read(), 0, Window::last(end - 3000, 2000)).unwrap();
-        assert_eq!(energy.window, Window { start: Time(1_030_000), end: Time(1_050_000) });
+        assert_eq!(energy.measured_ms, 20_000);
         assert!((energy.watts - 500.0).abs() < 1e-9);
     }
 
@@ -310,5 +344,36 @@ mod tests {
         let energy = energy(&store.read(), 0, Window::last(end, 5000)).unwrap();
         assert_eq!(energy.generated_per_joule, Reading::Value(0.0));
         assert_eq!(energy.joules_per_generated, Reading::Missing(Why::NotYet));
+    }
+
+    /// Scrapes every 5 s, half way between the readings of the counter: the edges differ by 5 s in all.
+    #[test]
+    fn edges_that_differ_by_more_than_a_tenth_give_no_figure() {
+        let (store, start) = (Store::new(Retention::HOUR), Time(1_000_000));
+        for half in 0..=400_u64 {
+            let at = start + half * 500;
+            let mut batch = Batch::new(SourceId::Engine(0), at, 15_000);
+            batch.fact(Subject::Engine(0), FactKey::Url, LOCAL);
+            batch.fact(Subject::Engine(0), FactKey::Pids, "8");
+            if half % 10 == 5 {
+                batch.push(Subject::Engine(0), Metric::PromptTokens, 5000.0 * half as f64);
+                batch.push(Subject::Engine(0), Metric::GenerationTokens, 500.0 * half as f64);
+                store.push(&batch);
+            }
+            let mut batch = Batch::new(SourceId::Process, at, 3500);
+            batch.processes = Some(vec![process(8, &[0])]);
+            store.push(&batch);
+            if half % 20 == 0 {
+                let mut batch = Batch::new(SourceId::Nvml, at, 35_000);
+                batch.push(Subject::Gpu(0), Metric::Energy, 250.0 * half as f64);
+                store.push(&batch);
+            }
+        }
+        let of = |ms| energy(&store.read(), 0, Window::last(start + 200_000, ms));
+        assert_eq!(of(40_000), Err(NoEnergy::Apart(Why::NotYet)), "5 s of 40");
+        let energy = of(60_000).unwrap();
+        assert_eq!((energy.measured_ms, energy.watts), (60_000, 500.0), "5 s of 60");
+        assert!(energy.generated_per_joule.value().is_some_and(|ratio| (ratio - 2.0).abs() < 1e-6));
+        assert!(energy.all_per_joule.value().is_some_and(|ratio| (ratio - 22.0).abs() < 1e-6));
     }
 }

@@ -112,7 +112,7 @@ struct Energy {
     other_processes: u32,
     /// Prompt and generated tokens together.
     all_tokens_per_joule: Option<f64>,
-    /// What the energy counters cover of the window.
+    /// What tokens and energy were both measured over.
     window_s: f64,
 }
 
@@ -290,7 +290,7 @@ fn tokens_and_joules(
         basis: energy.basis(),
         other_processes: energy.others,
         all_tokens_per_joule,
-        window_s: energy.window.ms() as f64 / 1000.0,
+        window_s: energy.measured_ms as f64 / 1000.0,
     };
     (per_joule, joules, Some(energy))
 }

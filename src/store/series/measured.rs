@@ -2,7 +2,7 @@
 
 use crate::model::Kind;
 
-use super::{Retention, Series, Window, decode};
+use super::{Minute, Retention, Series, Window, decode};
 
 impl Series {
     /// The part of the window that [`Series::mean`] is of, ms. A counter's is the time between readings whose difference is
@@ -24,6 +24,23 @@ impl Series {
         // A gauge that was not read in a short window still holds.
         let holds = || !counter && self.latest(window.end).reading.value().is_some();
         if measured == 0 && holds() { window.ms() } else { measured }
+    }
+
+    /// The intervals of a counter that end in the window and were measured, oldest first. Where no more is kept, a minute of
+    /// which nine tenths were measured stands for its intervals.
+    pub fn spans(&self, window: Window) -> impl Iterator<Item = Window> {
+        let counter = self.metric.kind() == Kind::Counter;
+        let (start, end) = self.offsets(window).filter(|_| counter).unwrap_or_default();
+        let span =
+            move |from: u32, to: u32| Window { start: self.epoch + u64::from(from), end: self.epoch + u64::from(to) };
+        let whole = move |m: &&Minute| m.ends_in(start, end) && m.weight >= 0.9 * Retention::MINUTE_MS as f32;
+        let minutes = self.old_minutes().filter(whole);
+        let minutes = minutes.map(move |m| span(m.end() - Retention::MINUTE_MS, m.end()));
+        let points = (self.after(start).max(1)..self.after(end)).filter_map(move |i| {
+            decode(self.points[i].value).value()?;
+            Some(span(self.points[i - 1].at, self.points[i].at))
+        });
+        minutes.chain(points)
     }
 }
 

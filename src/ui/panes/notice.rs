@@ -143,6 +143,7 @@ impl Display for NoFigure {
             NoEnergy::NotOnGpu => f.write_str("none of its processes holds memory on a GPU here"),
             NoEnergy::NoCounter(gpu, Why::Unsupported) => write!(f, "GPU {gpu} has no energy counter"),
             NoEnergy::NoCounter(gpu, _) => write!(f, "no two readings of GPU {gpu}'s energy counter yet"),
+            NoEnergy::Apart(_) => f.write_str("tokens and energy were not read over the same time"),
         }
     }
 }

@@ -97,7 +97,7 @@ fn energy(flow: &mut Flow<'_>, theme: Theme, energy: Result<Energy, NoEnergy>) {
         let value = format_args!("{}", Number(energy.all_per_joule));
         flow.gap(2).part(&[(dim, format_args!("{least}")), (text, value), (dim, format_args!(" tok/J with prompts"))]);
     }
-    flow.gap(2).part(&[(dim, format_args!("over {}", Span(energy.window.ms())))]);
+    flow.gap(2).part(&[(dim, format_args!("over {}", Span(energy.measured_ms)))]);
     let watts = format_args!("{} on {}", Watts(Reading::new(energy.watts)), Gpus(&energy));
     flow.gap(2).fit(&[(dim, watts)]);
     if energy.is_shared() {

@@ -122,10 +122,10 @@ fn every_figure_has_its_row() {
 #[test]
 fn tokens_per_joule_are_named_and_a_shared_gpu_makes_them_bounds() {
     let (_, rows) = drawn(&with_energy("7", &[7]), (100, 22), Theme::FULL);
-    holds(&rows, "8.15 generated tok/J (0.12 J each)  40.8 tok/J with prompts  over 30 s  500 W on GPU 0");
+    holds(&rows, "8.15 generated tok/J (0.12 J each)  40.8 tok/J with prompts  over 10 s  500 W on GPU 0");
     holds(&rows, "LoRA adapters at most 4 loaded  2 running (sql,chat)  0 waiting");
     let (_, rows) = drawn(&with_energy("7", &[7, 50]), (140, 22), Theme::FULL);
-    let shared = "at least 8.15 generated tok/J (at most 0.12 J each)  at least 40.8 tok/J with prompts  over 30 s  500 W on GPU 0";
+    let shared = "at least 8.15 generated tok/J (at most 0.12 J each)  at least 40.8 tok/J with prompts  over 10 s  500 W on GPU 0";
     holds(&rows, &format!("{shared}  shared with 1 other"));
     let (_, rows) = drawn(&with_energy("9", &[7]), (100, 22), Theme::FULL);
     assert!(rows.iter().any(|row| row == "tok/J: none of its processes holds memory on a GPU here"), "{rows:#?}");
