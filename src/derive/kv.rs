@@ -34,6 +34,7 @@ mod lengths;
 use crate::model::{FactKey, Metric, Reading, Subject, Time, Why};
 use crate::store::{Data, HistogramWindow, Window};
 
+use super::coverage::partial_scrapes;
 use super::exposed::{both, empty, level, or, rate};
 pub use basis::{Basis, Figure};
 pub use lengths::UsedLength;
@@ -137,6 +138,8 @@ pub struct Kv {
     pub copies: Reading,
     /// Share of looked-up prompt tokens that the prefix cache had, %.
     pub prefix_hit_pct: Reading,
+    /// Whether less than four fifths of the window were scraped: what is of the window is of the rest.
+    pub partial: bool,
 }
 
 impl Kv {
@@ -182,6 +185,7 @@ pub fn kv(data: &Data, engine: u8, window: Window, buffers: &mut Buffers) -> Kv 
     (kv.recomputed_per_s, kv.recomputed_is) =
         recomputed(of_window(Metric::RecomputedTokens), of_window(Metric::Preemptions), running);
     kv.prefix_hit_pct = prefix_hit_pct(data, engine, window);
+    kv.partial = partial_scrapes(data, engine, window);
     kv.sharing_x = at_most_by_hits(kv.sharing_x, kv.sharing_is, least_hit_pct(data, engine, window));
     kv
 }
@@ -297,6 +301,7 @@ impl Levels {
             bytes_per_token: self.bytes_per_token,
             copies: self.copies,
             prefix_hit_pct: missing,
+            partial: false,
         }
     }
 

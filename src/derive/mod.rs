@@ -9,6 +9,7 @@ mod axis;
 pub mod busy;
 pub mod ceiling;
 pub mod concurrency;
+pub mod coverage;
 pub mod energy;
 mod estimate;
 pub mod exposed;

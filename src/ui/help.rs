@@ -8,6 +8,7 @@ use crate::app::ACTIONS;
 use super::pane::PaneSpec;
 use super::sheet::Sheet;
 use super::theme::{Role, Theme};
+use super::units::{PARTLY, PARTLY_HELP};
 
 /// Column at which the explanations start.
 const INDENT: u16 = 14;
@@ -39,6 +40,7 @@ fn lay(sheet: &mut Sheet<'_>, theme: Theme, panes: &[PaneSpec]) {
         entry(sheet, spec.label, spec.help);
     }
     heading(sheet, "How to read the panes");
+    entry(sheet, PARTLY, PARTLY_HELP);
     for pane in panes {
         entry(sheet, pane.tab, pane.help);
     }

@@ -132,6 +132,21 @@ unit!(
     Whole, |v, f| pad(f, format_args!("{}", Decimals(v, 0)))
 );
 
+/// The mark behind a figure of which less than four fifths of the time were measured: "4.08k*". [`PARTLY_HELP`] explains it.
+#[derive(Clone, Copy, Debug)]
+pub struct Partly(pub bool);
+
+impl Display for Partly {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 { PARTLY } else { "" })
+    }
+}
+
+/// What [`Partly`] shows.
+pub const PARTLY: &str = "*";
+/// What it means.
+pub const PARTLY_HELP: &str = "behind a figure: less than four fifths of the time that it is about were measured";
+
 /// A moment as the time of its day, UTC: "14:07:12".
 #[derive(Clone, Copy, Debug)]
 pub struct TimeOfDay(pub Time);

@@ -12,8 +12,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use crate::app::View;
+use crate::derive::coverage::{partial_scrapes, present_rate};
 use crate::derive::energy::{Energy, NoEnergy, energy};
-use crate::derive::exposed::rate;
 use crate::derive::kv::{Buffers, Kv, kv};
 use crate::derive::queue::{Drain, Lora, Queue, lora, queue};
 use crate::model::{FactKey, Metric, Reading, Subject, Unit, Why};
@@ -22,7 +22,7 @@ use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::shade::Of;
 use crate::ui::text::put;
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{Decimals, FinePercent, Number, Percent, Whole};
+use crate::ui::units::{Decimals, FinePercent, Number, Partly, Percent, Whole};
 use crate::ui::verdict::words::unusual;
 use crate::ui::widgets::{Area, Axes, Line, Plot, Scale, TimeEnd, spark, time_axis, value_axis_left};
 
@@ -43,8 +43,8 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     new: || Box::new(QueueKv::default()),
 };
 
-/// Requests and preemptions are whole, some of them rare: their rates are read over this long, ms.
-const PREEMPTIONS_MS: u64 = 10_000;
+/// Rates are read over this long, ms: requests and preemptions are whole, some of them rare, and tokens stand beside them.
+const RATES_MS: u64 = 10_000;
 /// Tokens per joule are read over this long, ms: three readings of the driver's energy counter.
 const ENERGY_MS: u64 = 30_000;
 
@@ -89,9 +89,12 @@ impl Names {
 #[derive(Clone, Copy, Debug)]
 struct Now {
     queue: Queue,
+    /// Rates of the last [`RATES_MS`].
     preemptions: Reading,
     prompt: Reading,
     generated: Reading,
+    /// Whether less than four fifths of that time were measured.
+    partly: Partly,
     energy: Result<Energy, NoEnergy>,
     lora: Option<Lora>,
     kv: Kv,
@@ -147,14 +150,15 @@ impl Pane for QueueKv {
         let most = |metric| data.series(subject, metric).and_then(|s| s.extremes(window)).map_or(0.0, |(_, most)| most);
         self.scale = Some(Scale::zoom(most(Metric::RequestsRunning).max(most(Metric::RequestsWaiting)), 4.0));
         self.most_preempted = most(Metric::Preemptions);
-        let rate = |metric, window| rate(data, view.engine, metric, window);
-        let present = Window::last(view.end, PREEMPTIONS_MS);
+        let present = Window::last(view.end, RATES_MS);
+        let rate = |metric| present_rate(data, view.engine, metric, present);
         let client = context.timeline.diagnosis().client(view.engine);
         let mut now = Now {
             queue: present_queue(data, view.engine, window, present),
-            preemptions: rate(Metric::Preemptions, present),
-            prompt: rate(Metric::PromptTokens, view.recent()),
-            generated: rate(Metric::GenerationTokens, view.recent()),
+            preemptions: rate(Metric::Preemptions),
+            prompt: rate(Metric::PromptTokens),
+            generated: rate(Metric::GenerationTokens),
+            partly: Partly(partial_scrapes(data, view.engine, present)),
             energy: energy(data, view.engine, Window::last(view.end, ENERGY_MS)),
             lora: lora(data, view.engine, view.end),
             kv: kv(data, view.engine, window, &mut self.buffers),
@@ -222,9 +226,9 @@ impl Pane for QueueKv {
 
 /// The queue with the high-water marks of the visible time and the rates of the present.
 fn present_queue(data: &Data, engine: u8, visible: Window, present: Window) -> Queue {
-    let now = queue(data, engine, present);
-    let visible = queue(data, engine, visible);
-    Queue { finished_per_s: now.finished_per_s, failed_per_s: now.failed_per_s, ..visible }
+    let rate = |metric| present_rate(data, engine, metric, present);
+    let (finished_per_s, failed_per_s) = (rate(Metric::RequestsFinished), rate(Metric::RequestsFailed));
+    Queue { finished_per_s, failed_per_s, ..queue(data, engine, visible) }
 }
 
 impl QueueKv {
@@ -254,7 +258,7 @@ impl QueueKv {
             Drains(now.queue.drain)
         );
         if let Some(rate) = now.preemptions.value().filter(|&rate| rate > 0.0) {
-            let _ = write!(title, ", {} preemptions/s", Decimals(rate, 1));
+            let _ = write!(title, ", {}{} preemptions/s", Decimals(rate, 1), now.partly);
         }
         if let Reading::Value(usage) = now.kv.usage_pct {
             let _ = write!(title, "; KV {} held", Percent(Reading::new(usage)));

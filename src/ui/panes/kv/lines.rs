@@ -7,7 +7,7 @@ use crate::model::{Metric, Reading, Why};
 use crate::ui::panes::notice::Lack;
 use crate::ui::panes::row::Flow;
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{Bytes, Decimals, FinePercent, Number, Percent};
+use crate::ui::units::{Bytes, Decimals, FinePercent, Number, Partly, Percent};
 
 use super::bar::Part;
 use super::words::{Tilde, Times, Tokens};
@@ -81,7 +81,7 @@ pub(in crate::ui::panes) fn overprovision(flow: &mut Flow<'_>, theme: Theme, kv:
         let name = format_args!("over-provision ");
         let admits = format_args!(": max {} tok, ", Tokens(max));
         flow.part(&[(dim, name), (text, format_args!("~{}", Times(times))), (dim, admits)]);
-        used(flow, theme, &length);
+        used(flow, theme, &length, Partly(kv.partial));
     } else {
         flow.part(&[(dim, format_args!("max context {} tok", Tokens(max)))]);
         let why = if kv.used_mean.why() == Some(Why::Unsupported) {
@@ -100,10 +100,10 @@ pub(in crate::ui::panes) fn overprovision(flow: &mut Flow<'_>, theme: Theme, kv:
 }
 
 /// "requests used P99 ~1194 (600–1200), n 400".
-fn used(flow: &mut Flow<'_>, theme: Theme, length: &UsedLength) {
+fn used(flow: &mut Flow<'_>, theme: Theme, length: &UsedLength, partly: Partly) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let name = format_args!("requests used P{:.0} ", length.q * 100.0);
-    flow.part(&[(dim, name), (text, format_args!("~{}", Tokens(length.tokens)))]);
+    flow.part(&[(dim, name), (text, format_args!("~{}{partly}", Tokens(length.tokens)))]);
     let (lo, n) = (Tokens(length.lo), length.n);
     match length.hi {
         Some(hi) => flow.gap(1).part(&[(dim, format_args!("({lo}–{}), n {n}", Tokens(hi)))]),
@@ -117,7 +117,7 @@ pub(in crate::ui::panes) fn prefix(flow: &mut Flow<'_>, theme: Theme, kv: &Kv, k
     let name = (dim, format_args!("prefix cache "));
     match kv.prefix_hit_pct {
         Reading::Value(_) => {
-            let share = format_args!("{}", FinePercent(kv.prefix_hit_pct));
+            let share = format_args!("{}{}", FinePercent(kv.prefix_hit_pct), Partly(kv.partial));
             flow.part(&[name, (text, share), (dim, format_args!(" of looked-up prompt tokens found"))])
         }
         Reading::Missing(Why::NotYet) => flow.part(&[name, (dim, format_args!("not looked up in this window"))]),
@@ -133,7 +133,8 @@ pub(in crate::ui::panes) fn losses(flow: &mut Flow<'_>, theme: Theme, kv: &Kv) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let warn = theme.style(Role::Warn);
     if kv.recomputed_per_s.value().is_some_and(|rate| rate > 0.0) {
-        let rate = format_args!("{}{} tok/s", Tilde(kv.recomputed_is == Basis::Estimate), Number(kv.recomputed_per_s));
+        let (tilde, partly) = (Tilde(kv.recomputed_is == Basis::Estimate), Partly(kv.partial));
+        let rate = format_args!("{tilde}{}{partly} tok/s", Number(kv.recomputed_per_s));
         flow.part(&[(dim, format_args!("recomputed after preemption ")), (warn, rate)]).gap(2);
     }
     if let Some(times) = kv.copies.value().filter(|times| *times > 1.0) {

@@ -14,7 +14,7 @@ use crate::ui::theme::{Role, Theme};
 use crate::ui::units::{Decimals, Number, Percent, Seconds, Span, Watts, Whole};
 use crate::ui::widgets::Axes;
 
-use super::{Names, Now};
+use super::{Names, Now, RATES_MS};
 
 /// Writes all rows, or as many as `flow` has room for.
 pub(super) fn write(flow: &mut Flow<'_>, theme: Theme, now: &Now, names: &Names, end: Time) {
@@ -31,7 +31,7 @@ pub(super) fn write(flow: &mut Flow<'_>, theme: Theme, now: &Now, names: &Names,
     lines::prefix(flow.line(), theme, &now.kv, kind);
 }
 
-/// "4.08k generated tok/s  16.3k prompt tok/s  31.8 requests/s"; what failed comes before what may be left out.
+/// "4.08k generated tok/s  16.3k prompt tok/s  31.8 requests/s  over 10 s"; what failed comes before what may be left out.
 fn throughput(flow: &mut Flow<'_>, theme: Theme, now: &Now, kind: &str) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let Reading::Value(_) = now.generated else {
@@ -40,22 +40,25 @@ fn throughput(flow: &mut Flow<'_>, theme: Theme, now: &Now, kind: &str) {
         flow.part(&[(dim, format_args!("tok/s: {lack}"))]);
         return;
     };
-    flow.part(&[(text, format_args!("{}", Number(now.generated))), (dim, format_args!(" generated tok/s"))]);
+    let partly = now.partly;
+    flow.part(&[(text, format_args!("{}{partly}", Number(now.generated))), (dim, format_args!(" generated tok/s"))]);
     if let Some(usual) = now.generated_usual {
         flow.part(&[(dim, format_args!(" (usual {})", Number(Reading::new(usual))))]);
     }
     flow.gap(2);
     if now.queue.failed_per_s.value().is_some_and(|rate| rate > 0.0) {
-        let rate = format_args!("{}", Number(now.queue.failed_per_s));
+        let rate = format_args!("{}{partly}", Number(now.queue.failed_per_s));
         flow.part(&[(theme.style(Role::Warn), rate), (dim, format_args!(" failed/s"))]).gap(2);
     }
     if now.prompt.value().is_some() {
-        flow.fit(&[(text, format_args!("{}", Number(now.prompt))), (dim, format_args!(" prompt tok/s"))]).gap(2);
+        let rate = format_args!("{}{partly}", Number(now.prompt));
+        flow.fit(&[(text, rate), (dim, format_args!(" prompt tok/s"))]).gap(2);
     }
     if now.queue.finished_per_s.value().is_some() {
-        let rate = format_args!("{}", Number(now.queue.finished_per_s));
-        flow.fit(&[(text, rate), (dim, format_args!(" requests/s"))]);
+        let rate = format_args!("{}{partly}", Number(now.queue.finished_per_s));
+        flow.fit(&[(text, rate), (dim, format_args!(" requests/s"))]).gap(2);
     }
+    flow.fit(&[(dim, format_args!("over {}", Span(RATES_MS)))]);
 }
 
 /// The bar with its share, and below it what its parts are.

@@ -108,14 +108,15 @@ fn every_figure_has_its_row() {
     let (_, rows) = drawn(&store(&[]), (100, 22), Theme::FULL);
     assert_eq!(rows[0], "█ 64 running of 256  ─ 40 waiting (38 for capacity, 2 deferred), drains in 2.00 s");
     assert!(rows.iter().any(|row| row.starts_with("preempt") && row.ends_with("max 2/s")), "{rows:#?}");
-    holds(&rows, "4.08k generated tok/s  16.3k prompt tok/s  20 requests/s");
+    holds(&rows, "4.08k generated tok/s  16.3k prompt tok/s  20 requests/s  over 10 s");
     assert!(rows.iter().any(|row| row.starts_with("KV     ██") && row.ends_with("24 %")), "{rows:#?}");
     holds(&rows, "█ live ~39.3k of 166k  ▒ tail waste ~1.2 % of held  · idle 76 %  (tail at most 2.4 %)");
     holds(&rows, "tok/J: its GPUs are on another host");
     holds(&rows, "high water 64 running −10 s  40 waiting −10 s");
-    holds(&rows, "recomputed after preemption ~1.15k tok/s");
-    holds(&rows, "over-provision ~51×: max 32 768 tok, requests used P99 ~642 (600–1200), n 1000  fits 5.1 of max");
-    holds(&rows, "prefix cache 12 % of looked-up prompt tokens found");
+    // Ten of the fifteen seconds of the axis were scraped.
+    holds(&rows, "recomputed after preemption ~1.15k* tok/s");
+    holds(&rows, "over-provision ~51×: max 32 768 tok, requests used P99 ~642* (600–1200), n 1000  fits 5.1 of max");
+    holds(&rows, "prefix cache 12 %* of looked-up prompt tokens found");
 }
 
 /// 4076 generated and 16 320 prompt tokens a second at 500 W.
@@ -222,6 +223,42 @@ fn an_engine_that_wants_a_key_and_one_number_that_is_lost_have_words_of_their_ow
     never.push(&batch);
     let (title, _) = drawn(&never, (100, 22), Theme::FULL);
     assert_eq!(title, "queue: present, needs a key (HTTP 401)", "it is not known what it exposes");
+}
+
+/// Traffic that ended 4 s ago: tokens and requests are of the same ten seconds.
+#[test]
+fn rates_of_a_row_are_of_the_same_time() {
+    let store = Store::new(Retention::HOUR);
+    (0..=10).for_each(|i| {
+        let mut batch = scrape(i.min(6), &[]);
+        batch.at = Time(100_000 + i * 1000);
+        store.push(&batch);
+    });
+    let (_, rows) = drawn(&store, (100, 22), Theme::FULL);
+    holds(&rows, "2.45k generated tok/s  9.79k prompt tok/s  12 requests/s  over 10 s");
+}
+
+#[test]
+fn a_rate_of_which_little_was_measured_is_marked_and_ends_with_the_engine() {
+    let of = |failed: std::ops::RangeInclusive<u64>| {
+        let store = Store::new(Retention::HOUR);
+        (0..=10).for_each(|i| {
+            let mut batch = scrape(i, &[]);
+            if failed.contains(&i) {
+                batch = Batch::new(SourceId::Engine(0), batch.at, 3500);
+                batch.state = Some(SourceState::Failed("connection refused".into()));
+            }
+            store.push(&batch);
+        });
+        drawn(&store, (100, 22), Theme::FULL).1
+    };
+    // From second 3 to 7 nothing is known: 5 of 10 s are left. Second 5 alone takes 2 s.
+    let marked = "4.08k* generated tok/s  16.3k* prompt tok/s  20* requests/s  over 10 s";
+    holds(&of(3..=6), marked);
+    holds(&of(5..=5), &marked.replace('*', ""));
+    let down = of(10..=10);
+    assert!(down.iter().all(|row| !row.contains("requests/s") && !row.contains("4.08k")), "{down:#?}");
+    assert!(down.iter().any(|row| row.starts_with("tok/s: ")), "{down:#?}");
 }
 
 #[test]
