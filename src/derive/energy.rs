@@ -346,6 +346,34 @@ mod tests {
         assert_eq!(energy.joules_per_generated, Reading::Missing(Why::NotYet));
     }
 
+    /// Two GPUs read 10 ms apart, a second each; both take 100 W up to second 50 and 500 W after it.
+    #[test]
+    fn joules_of_gpus_read_one_after_the_other_are_of_the_same_time() {
+        let (store, start) = (Store::new(Retention::HOUR), Time(1_000_000));
+        for second in 0..=55_u64 {
+            let (at, s) = (start + second * 1000, second as f64);
+            let mut batch = Batch::new(SourceId::Engine(0), at, 3500);
+            batch.fact(Subject::Engine(0), FactKey::Url, LOCAL);
+            batch.fact(Subject::Engine(0), FactKey::Pids, "8");
+            batch.push(Subject::Engine(0), Metric::GenerationTokens, 1200.0 * s);
+            store.push(&batch);
+            let mut batch = Batch::new(SourceId::Process, at, 3500);
+            batch.processes = Some(vec![process(8, &[0, 1])]);
+            store.push(&batch);
+            for gpu in 0..2_u8 {
+                let mut batch = Batch::new(SourceId::Nvml, at + 10 * u64::from(gpu), 3500);
+                batch.push(Subject::Gpu(gpu), Metric::Energy, 100.0 * s + 400.0 * (s - 50.0).max(0.0));
+                store.push(&batch);
+            }
+        }
+        let of = |end, ms| energy(&store.read(), 0, Window::last(start + end, ms)).unwrap();
+        let near = |reading: Reading, want: f64| reading.value().is_some_and(|got| (got - want).abs() < 1e-6);
+        let energy = of(55_500, 10_000);
+        assert!((energy.watts - 600.0).abs() < 1e-6 && near(energy.generated_per_joule, 2.0), "{energy:?}");
+        let from_the_start = of(5_500, 60_000);
+        assert!(near(from_the_start.generated_per_joule, 6.0), "{from_the_start:?}");
+    }
+
     /// Scrapes every 5 s, half way between the readings of the counter: the edges differ by 5 s in all.
     #[test]
     fn edges_that_differ_by_more_than_a_tenth_give_no_figure() {

@@ -37,7 +37,7 @@ impl Joint {
     pub(super) fn of(data: &Data, engine: u8, gpus: GpuSet, (window, until): (Window, Window)) -> Option<Self> {
         let engine = Subject::Engine(engine);
         let tokens = data.series(engine, Metric::GenerationTokens)?;
-        // All are read in one round: the first one's readings are those of all.
+        // All are read in one round: the first one's readings are those of all, but for some ms.
         let energy = data.series(Subject::Gpu(gpus.iter().next()?), Metric::Energy)?;
         let mut joint = Self { prompt: Some(0.0), ..Self::default() };
         for joules in stretches(energy, window) {
@@ -52,9 +52,8 @@ impl Joint {
     fn add(&mut self, data: &Data, engine: Subject, gpus: GpuSet, (piece, tokens, within): (Window, &Series, Stretch)) {
         let edge = |at| nearest(tokens, within.window, at);
         let scrapes = Window { start: edge(piece.start), end: edge(piece.end) };
-        let whole = |s: &&Series| s.measured_ms(piece) * 10 >= piece.ms() * 9;
-        let energy = |gpu| data.series(Subject::Gpu(gpu), Metric::Energy).filter(whole)?.growth(piece);
-        let joules = gpus.iter().try_fold(0.0, |sum, gpu| Some(sum + energy(gpu)?));
+        let energy = |gpu| data.series(Subject::Gpu(gpu), Metric::Energy);
+        let joules = gpus.iter().try_fold(0.0, |sum, gpu| Some(sum + joules(energy(gpu)?, piece)?));
         let (Some(joules), Some(generated)) = (joules, tokens.growth(scrapes)) else { return };
         let prompt = data.series(engine, Metric::PromptTokens);
         let prompt = prompt.filter(|s| s.measured_ms(scrapes) == tokens.measured_ms(scrapes));
@@ -66,6 +65,19 @@ impl Joint {
         self.generated += generated * scale;
         self.prompt = self.prompt.zip(prompt.and_then(|s| s.growth(scrapes))).map(|(sum, n)| sum + n * scale);
     }
+}
+
+/// What a GPU took in a piece: between its own readings nearest to the piece's edges. A recording may have a time of its own
+/// for each GPU of a round, and the interval that ends some ms after an edge is the one that belongs to it. `None` where
+/// less than nine tenths of the piece were measured.
+fn joules(energy: &Series, piece: Window) -> Option<f64> {
+    let slack = piece.ms() / 10;
+    let around = Window { start: piece.start - slack, end: piece.end + slack };
+    let own = Window { start: nearest(energy, around, piece.start), end: nearest(energy, around, piece.end) };
+    if energy.measured_ms(own) * 10 < piece.ms() * 9 {
+        return None;
+    }
+    energy.growth(own)
 }
 
 /// The stretches without a gap that end in the window.
@@ -94,9 +106,9 @@ fn common(energy: &Series, joules: Stretch, tokens: Stretch) -> Option<Window> {
     (end > start).then_some(Window { start, end })
 }
 
-/// The readings of a stretch.
+/// The readings between which the intervals lie that end in a stretch.
 fn edges(series: &Series, stretch: Window) -> impl Iterator<Item = Time> {
-    std::iter::once(stretch.start).chain(series.spans(stretch).map(|span| span.end))
+    series.spans(stretch).flat_map(|span| [span.start, span.end])
 }
 
 /// The reading of a stretch that is nearest to `at`.
