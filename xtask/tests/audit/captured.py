@@ -82,6 +82,10 @@ def number(text):
         return None
 
 
+def ratio(a, b):
+    return None if None in (a, b) or b <= 0 else a / b
+
+
 class Log:
     """What the start-up log says that the metrics do not."""
 
@@ -248,6 +252,11 @@ class Engine:
                 if value is not None and (best is None or value > best[0]):
                     best = value, t
         return best or (None, None)
+
+    def pids(self, machine, at):
+        """Its processes, as the newest answer by then was of."""
+        read = [t for t, body in zip(self.times, self.bodies) if body and t <= at]
+        return machine.server(read[-1]) if read else set()
 
     def state(self, at):
         i = newest(self.times, at)

@@ -1,6 +1,6 @@
 """What a snapshot should say of an engine: queue, rates, KV memory, latencies."""
 
-from captured import ENOUGH, Body, Window
+from captured import ENOUGH, Body, Window, ratio
 
 def engine(e, window, put):
     put("state", e.state(window.end))
@@ -174,7 +174,3 @@ def sharing(lengths, held, hits, newest_hits):
 def percent(part, whole):
     share = ratio(part, whole)
     return None if share is None else min(max(share * 100, 0.0), 100.0)
-
-
-def ratio(a, b):
-    return None if None in (a, b) or b <= 0 else a / b

@@ -28,14 +28,9 @@ class Proc:
         return None if i is None or at - self.times[i] > HOST_VALID_MS else of(self.rows[i])
 
     def server(self, at):
-        """Process ids of the server as they were last seen by then: an API server and what it started."""
-        pids = None
-        for row in self.rows:
-            if row["unix_ms"] > at + SAME_MOMENT_MS:
-                break
-            found = server(row["procs"])
-            pids = found or pids
-        return pids
+        """Process ids of the server as they were last seen by then; both are read in the same moment."""
+        pids = [server(row["procs"]) for row in self.rows if row["unix_ms"] <= at + SAME_MOMENT_MS]
+        return next((found for found in reversed(pids) if found), set())
 
 
 def server(procs):

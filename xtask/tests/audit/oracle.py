@@ -12,6 +12,7 @@ import json
 import sys
 
 from captured import Engine, Window, rows
+from energy import energy
 from engine import engine
 from gpus import Gpu, gpu
 from machine import Proc, Table, host, processes
@@ -48,6 +49,7 @@ def main(folder, count):
     for at, ms in moments(min(times), max(times), count, server.turns()):
         window, want = Window(at, ms), Figures()
         engine(server, window, want.below("/engines/0/"))
+        energy(server, machine, gpus, window, want.below("/engines/0/"))
         for place, index in enumerate(indices):
             gpu(gpus[index], window, want.below(f"/gpus/{place}/"))
         host(machine, window, want.below("/host/"))
