@@ -131,7 +131,7 @@ fn several_engines_are_listed_and_a_key_goes_from_one_to_the_next() {
         rig.shows(&["> :8000 64 run 3 wait", "llama.cpp :8080 2 run 0 wait", "1/2"]);
         assert!(footer(&mut rig).contains("e engine"), "{}", footer(&mut rig));
         rig.type_keys("e");
-        rig.shows(&["> llama.cpp :8080 2 run 0 wait  20 tok/s", "2/2"]);
+        rig.shows(&["> llama.cpp :8080 2 run 0 wait  20* tok/s", "2/2"]);
         rig.serve(64.0, 3.0);
         rig.beside(1, "llama.cpp :8080", 2.0, SourceState::Failed("nothing listens there".into()));
         rig.shows(&["> llama.cpp :8080 down"]);

@@ -63,6 +63,15 @@ impl View {
         Window::last(self.end, self.span_ms)
     }
 
+    /// The time that rates of an engine are of, ms: requests and preemptions are whole, some of them rare, and tokens stand
+    /// beside them.
+    pub const RATES_MS: u64 = 10_000;
+
+    /// The last ten seconds: what "now" means for rates of an engine.
+    pub fn rates(&self) -> Window {
+        Window::last(self.end, Self::RATES_MS)
+    }
+
     /// The last two seconds: what "now" means for values that flicker.
     pub fn recent(&self) -> Window {
         Window::last(self.end, 2_000)

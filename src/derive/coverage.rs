@@ -2,7 +2,7 @@
 //!
 //! It must not know how that is shown. Invariant: what is judged is the time of the very readings that a figure is of.
 
-use crate::model::{Metric, Reading, SourceId, Subject, Why};
+use crate::model::{Kind, Metric, Reading, SourceId, Subject, Why};
 use crate::store::{Data, Window};
 
 use super::exposed::rate;
@@ -21,9 +21,13 @@ pub const fn is_partial(measured_ms: u64, asked_ms: u64) -> bool {
     measured_ms * 5 < asked_ms * 4
 }
 
-/// Whether less than four fifths of the window were measured of `metric`.
+/// Whether less than four fifths of the window were measured of `metric`. A level that was read a moment ago holds until
+/// its next reading is due.
 pub fn partial(data: &Data, subject: Subject, metric: Metric, window: Window) -> bool {
-    is_partial(data.measured_ms(subject, metric, window), window.ms())
+    let newest = data.latest(subject, metric, window.end);
+    let holds = metric.kind() == Kind::Gauge && newest.reading.value().is_some();
+    let held = newest.at.filter(|_| holds).map_or(0, |at| window.end.since(at.max(window.start)));
+    is_partial(data.measured_ms(subject, metric, window) + held, window.ms())
 }
 
 /// Whether less than four fifths of the window were scraped of an engine.
@@ -68,6 +72,18 @@ mod tests {
         let of = |failed| partial_scrapes(&store(failed).read(), 0, WINDOW);
         assert_eq!([0, 2, 3, 10].map(of), [false, false, true, true]);
         assert!(partial(&store(0).read(), ENGINE, Metric::PromptTokens, WINDOW), "never read");
+    }
+
+    #[test]
+    fn a_level_holds_until_its_next_reading_is_due() {
+        let store = Store::new(Retention::HOUR);
+        for at in [100_000, 101_000, 102_000] {
+            let mut batch = Batch::new(SourceId::Nvml, Time(at), 3500);
+            batch.push(Subject::Gpu(0), Metric::SmActive, 50.0);
+            store.push(&batch);
+        }
+        let of = |end| partial(&store.read(), Subject::Gpu(0), Metric::SmActive, Window::last(Time(end), 2000));
+        assert_eq!([102_000, 102_900, 105_500, 106_000].map(of), [false, false, false, true]);
     }
 
     #[test]

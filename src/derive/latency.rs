@@ -15,6 +15,7 @@ use crate::model::{Metric, Subject, Time};
 use crate::store::{Data, HistogramSeries, HistogramWindow, Interval, Window};
 
 pub use super::axis::LogAxis;
+use super::lives::{self, Lives};
 use super::quantile::{Quantile, enough, highest_allowed, quantile};
 use memo::QuantileMemo;
 
@@ -68,6 +69,7 @@ pub struct Grid {
     cells_per_column: u64,
     high_q: Option<f64>,
     visible: HistogramWindow,
+    lives: Lives,
     scratch: HistogramWindow,
     memo: QuantileMemo,
 }
@@ -89,7 +91,7 @@ const LATE: f64 = 2.5;
 impl Grid {
     /// Fills the grid with what `metric` of `subject` was in `window`, for a plot `cells` wide.
     pub fn fill(&mut self, data: &Data, subject: Subject, metric: Metric, window: Window, cells: u16) {
-        data.histogram_window(subject, metric, window, &mut self.visible);
+        self.lives = lives::window(data, subject, metric, window, &mut self.visible);
         self.edges = Arc::clone(&self.visible.edges);
         let series = data.histogram(subject, metric);
         let scrape_ms = series.and_then(|s| scrape_interval(s, window)).unwrap_or(0.0);
@@ -249,7 +251,12 @@ impl Grid {
         self.high_q
     }
 
-    /// The whole visible window: n, gaps, and what quantiles are made of.
+    /// Whose requests [`Grid::visible`] is of.
+    pub const fn lives(&self) -> Lives {
+        self.lives
+    }
+
+    /// The whole visible window, or the server's newest life in it: n, gaps, and what quantiles are made of.
     pub const fn visible(&self) -> &HistogramWindow {
         &self.visible
     }

@@ -2,6 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::derive::lives::Lives;
 use crate::derive::quantile::Quantile;
 use crate::model::{Reading, Subject, Time};
 
@@ -136,6 +137,13 @@ pub struct ClientView {
     pub ttft_p50: Option<Quantile>,
     /// P99 of the TTFT over the last minute, s; `enough` says whether there are enough requests to call it one.
     pub ttft_p99: Option<Quantile>,
+    /// Whether less than four fifths of that minute were scraped.
+    pub ttft_partial: bool,
+    /// Whose requests its quantiles are of.
+    pub ttft_lives: Lives,
+    /// Whether less than four fifths of the diagnosis's window were scraped, which all below is of. All of it is missing
+    /// while the engine cannot be read.
+    pub partial: bool,
     /// Mean gap between tokens over the diagnosis's window, s.
     pub itl_mean: Reading,
     /// This server's usual mean gap at such a load in the last hour, s; missing where it never had such a load.

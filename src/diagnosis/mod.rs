@@ -21,6 +21,7 @@ pub use cause::Cause;
 pub use changes::ChangeLog;
 pub use finding::{ClientView, Diagnosis, Evidence, Finding, Fix, LatencySplit, Sentence, Severity};
 pub use rules::RULES;
+pub use scene::{QUANTILES_MS, WINDOW_MS};
 pub use slo::{Attainment, Objective, Slo, SloError};
 pub use timeline::{Span, Timeline};
 

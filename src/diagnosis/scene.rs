@@ -19,9 +19,9 @@ use super::{ClientView, LatencySplit};
 
 /// The window of most figures, ms: six scrapes of an engine. Shorter ones flicker; with the three of five seconds that a
 /// finding needs, a longer one would not be up within 10 s.
-pub(super) const WINDOW_MS: u64 = 6_000;
+pub const WINDOW_MS: u64 = 6_000;
 /// The window of quantiles, ms.
-pub(super) const QUANTILES_MS: u64 = 60_000;
+pub const QUANTILES_MS: u64 = 60_000;
 
 /// Everything that rules look at.
 #[derive(Debug)]

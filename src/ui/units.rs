@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
+use crate::derive::lives::Lives;
 pub use crate::model::text::Decimals;
 use crate::model::{Reading, Time};
 
@@ -146,6 +147,21 @@ impl Display for Partly {
 pub const PARTLY: &str = "*";
 /// What it means.
 pub const PARTLY_HELP: &str = "behind a figure: less than four fifths of the time that it is about were measured";
+
+/// Whose requests a quantile is of, after its time: " since the restart", " across a restart", or nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Restarts(pub Lives);
+
+impl Display for Restarts {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Lives { since_restart: true, .. } => f.write_str(" since the restart"),
+            Lives { restarts: 0, .. } => Ok(()),
+            Lives { restarts: 1, .. } => f.write_str(" across a restart"),
+            Lives { restarts, .. } => write!(f, " across {restarts} restarts"),
+        }
+    }
+}
 
 /// A moment as the time of its day, UTC: "14:07:12".
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::derive::coverage::is_partial;
+use crate::derive::lives;
 use crate::derive::means::MEANS;
 use crate::derive::quantile::{Quantile, quantile};
 use crate::model::{Metric, Subject};
@@ -27,6 +29,8 @@ pub enum Summary {
         quantiles: [Option<Quantile>; 3],
         /// Finite upper edges of its buckets.
         edges: Arc<[f64]>,
+        /// Whether they are of less than four fifths of the window.
+        partial: bool,
     },
     /// No histogram, only the seconds of all requests together.
     Sum {
@@ -42,8 +46,9 @@ impl Summary {
     pub fn of(data: &Data, engine: u8, metric: Metric, window: Window, scratch: &mut HistogramWindow) -> Self {
         let subject = Subject::Engine(engine);
         if data.histogram(subject, metric).is_some() {
-            data.histogram_window(subject, metric, window, scratch);
+            lives::window(data, subject, metric, window, scratch);
             return Self::Histogram {
+                partial: is_partial(scratch.measured_ms, window.ms()),
                 n: scratch.n,
                 mean: scratch.mean(),
                 quantiles: QUANTILES.map(|q| quantile(scratch, q)),
@@ -97,7 +102,7 @@ mod tests {
     #[test]
     fn a_histogram_gives_n_mean_and_quantiles_with_bounds() {
         let got = of(Metric::Tpot, |s, batch| batch.histograms.push(histogram(Metric::Tpot, s)));
-        let Summary::Histogram { n, mean, quantiles, edges } = got else { panic!("{got:?}") };
+        let Summary::Histogram { n, mean, quantiles, edges, partial: false } = got else { panic!("{got:?}") };
         assert_eq!((n, mean, edges.as_ref()), (400, Some(0.3), &[0.1, 1.0][..]));
         let bounds = quantiles.map(|q| q.map(|q| (q.lo, q.hi, q.enough)));
         assert_eq!(bounds, [Some((0.0, Some(0.1), true)), Some((0.1, Some(1.0), true)), Some((0.1, Some(1.0), true))]);

@@ -1,7 +1,9 @@
 //! One engine: what runs and waits, where the time of its requests goes, what its processes do, and how it was started.
 
+use crate::derive::coverage::{is_partial, partial_scrapes};
 use crate::derive::exposed::{level, rate};
 use crate::derive::kv::{Layout, prefix_hit_pct};
+use crate::derive::lives;
 use crate::derive::means::{MEANS, mean};
 use crate::derive::quantile::quantile;
 use crate::engine::launch;
@@ -11,7 +13,7 @@ use crate::store::{Bin, Data, HistogramWindow, ProcessRow, Series, ThreadRow, Wi
 
 use super::super::past::{Load, Past, Usual};
 use super::super::{ClientView, LatencySplit};
-use super::{QUANTILES_MS, process_mean};
+use super::{QUANTILES_MS, WINDOW_MS, process_mean};
 
 /// The window of what runs and waits, ms: four scrapes. It has to be short, since nobody may have waited before it.
 const QUEUE_MS: u64 = 4_000;
@@ -289,8 +291,10 @@ impl EngineScene {
 
     pub(super) fn client(&self, data: &Data, at: Time, scratch: &mut HistogramWindow) -> ClientView {
         let subject = Subject::Engine(self.index);
-        data.histogram_window(subject, Metric::Ttft, Window::last(at, QUANTILES_MS), scratch);
+        let ttft_lives = lives::window(data, subject, Metric::Ttft, Window::last(at, QUANTILES_MS), scratch);
         let known = |value: Option<f64>| value.map_or(Reading::Missing(Why::NotYet), Reading::new);
+        // What an engine did before it could not be read any more is not what its clients see now.
+        let present = |value: Option<f64>| known(value.filter(|_| self.is_read()));
         ClientView {
             engine: self.index,
             running: known(self.running),
@@ -298,15 +302,18 @@ impl EngineScene {
             waiting: known(self.waiting),
             ttft_p50: quantile(scratch, 0.5),
             ttft_p99: quantile(scratch, 0.99),
-            itl_mean: known(self.itl),
-            itl_usual: known(self.usual.itl),
-            ttft_mean: known(self.ttft),
-            ttft_usual: known(self.usual.ttft),
-            generated_usual: known(self.usual.generated),
-            generated_per_s: known(self.generated),
-            prompt_len: known(self.prompt_len),
-            answer_len: known(self.answer_len),
-            split: self.split,
+            ttft_partial: is_partial(scratch.measured_ms, QUANTILES_MS),
+            ttft_lives,
+            partial: partial_scrapes(data, self.index, Window::last(at, WINDOW_MS)),
+            itl_mean: present(self.itl),
+            itl_usual: present(self.usual.itl),
+            ttft_mean: present(self.ttft),
+            ttft_usual: present(self.usual.ttft),
+            generated_usual: present(self.usual.generated),
+            generated_per_s: present(self.generated),
+            prompt_len: present(self.prompt_len),
+            answer_len: present(self.answer_len),
+            split: self.split.filter(|_| self.is_read()),
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use crate::derive::quantile::Quantile;
-use crate::diagnosis::{Attainment, ClientView, Evidence, Finding, Fix, Severity};
+use crate::diagnosis::{Attainment, ClientView, Evidence, Finding, Fix, QUANTILES_MS, Severity, WINDOW_MS};
 use crate::model::Reading;
 use crate::model::text::capital;
-use crate::ui::units::{Number, Seconds};
+use crate::ui::units::{Number, Restarts, Seconds, Span};
 
 use super::{Check, CheckState};
 
@@ -76,20 +76,29 @@ fn clients(view: &ClientView) -> Option<String> {
         parts.push(format!("{}{cap} run{waiting}", number(running)));
     }
     if let Some(p50) = view.ttft_p50 {
-        parts.push(format!("TTFT is {} at P50{}", time(p50.value), p99(view.ttft_p99)));
+        let (partly, lives) = (partly(view.ttft_partial), Restarts(view.ttft_lives));
+        let over = format!("{}{lives}{partly}", Span(QUANTILES_MS));
+        parts.push(format!("TTFT is {} at P50{} over the last {over}", time(p50.value), p99(view.ttft_p99)));
     }
     if let Some(itl) = view.itl_mean.value() {
         let usual =
             view.itl_usual.value().map_or_else(String::new, |s| format!(" (usually {} at such a load)", time(s)));
-        parts.push(format!("{} pass between tokens{usual}", time(itl)));
+        let over = format!("{}{}", Span(WINDOW_MS), partly(view.partial));
+        parts.push(format!("{} pass between tokens over the last {over}{usual}", time(itl)));
     }
     if let Some(split) = view.split {
         let [total, queue, prefill, decode] = [split.total(), split.queue, split.prefill, split.decode].map(time);
         parts.push(format!(
-            "a request takes {total} on average, of which {queue} in the queue, {prefill} for its prompt and {decode} for its answer"
+            "a request that finished in the last {} took {total} on average, of which {queue} in the queue, {prefill} for its prompt and {decode} for its answer",
+            Span(WINDOW_MS)
         ));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Said behind a time of which little was measured.
+const fn partly(partial: bool) -> &'static str {
+    if partial { ", of which less than four fifths were measured" } else { "" }
 }
 
 /// The P99, where there are enough requests to call it one.

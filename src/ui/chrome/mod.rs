@@ -11,6 +11,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::app::{ACTIONS, Action, ActionSpec, App, Cost, Origin};
+use crate::derive::coverage::{is_partial, partial_scrapes};
+use crate::derive::lives;
 use crate::derive::quantile::{highest_allowed, quantile};
 use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time};
 use crate::probe::board::Board;
@@ -23,7 +25,7 @@ use words::{Ago, Count, Down, Latency, Port, Position};
 
 use super::text::{put, put_wrapped, width, wrapped_rows};
 use super::theme::{Role, Theme};
-use super::units::{Bytes, FinePercent, Megahertz, Number, Percent, Seconds, Watts};
+use super::units::{Bytes, FinePercent, Megahertz, Number, Partly, Percent, Seconds, Span, Watts};
 
 /// Age from which live data are no longer called current, ms: one missed scrape.
 const OLD_MS: u64 = 3_500;
@@ -234,7 +236,8 @@ impl Chrome {
             }
             let latest = |metric| Count(data.latest(subject, metric, view.end).reading);
             let (running, waiting) = (latest(Metric::RequestsRunning), latest(Metric::RequestsWaiting));
-            let speed = Number(data.mean(subject, Metric::GenerationTokens, view.recent()));
+            let speed = Number(data.mean(subject, Metric::GenerationTokens, view.rates()));
+            let partly = Partly(speed.0.value().is_some() && partial_scrapes(data, engine, view.rates()));
             let queued = waiting.0.value().is_some_and(|n| n > 0.0);
             let role = if queued {
                 Role::Warn
@@ -245,7 +248,7 @@ impl Chrome {
             };
             line.add(mark, role, rank, format_args!("{name} {running} run {waiting} wait"));
             // Speeds give way before the names of others do.
-            line.add("", role, rank + 4, format_args!("{speed} tok/s"));
+            line.add("", role, rank + 4, format_args!("{speed}{partly} tok/s"));
         }
     }
 
@@ -288,10 +291,12 @@ impl Chrome {
             line.add("KV", Role::Text, 0, format_args!("{}", Percent(served(Metric::KvUsage))));
             line.add("run", Role::Text, 0, format_args!("{}", Number(served(Metric::RequestsRunning))));
             line.add("wait", Role::Text, 0, format_args!("{}", Number(served(Metric::RequestsWaiting))));
-            data.histogram_window(engine, view.latency, view.window(), &mut self.histogram);
+            lives::window(data, engine, view.latency, view.window(), &mut self.histogram);
             if let Some(q) = highest_allowed(self.histogram.n).and_then(|q| quantile(&self.histogram, q).zip(Some(q))) {
                 let (value, name) = (Seconds(Reading::new(q.0.value)), Latency(view.latency));
-                line.add("", Role::Text, 0, format_args!("{name} P{:.0} {value}", q.1 * 100.0));
+                let partly = Partly(is_partial(self.histogram.measured_ms, view.span_ms));
+                let span = Span(view.span_ms);
+                line.add("", Role::Text, 0, format_args!("{name} P{:.0} {value}{partly} in {span}", q.1 * 100.0));
             }
         }
         if data.gpus().next().is_some() {

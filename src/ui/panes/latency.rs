@@ -1,6 +1,7 @@
 //! Latency over time: where requests spend it (heat map), and the quantiles that n allows, with the
 //! interval that certainly holds them; where there is room, all latencies of the engine in a table.
 
+mod figures;
 mod table;
 pub(super) mod words;
 
@@ -13,6 +14,7 @@ use ratatui::style::Style;
 
 use crate::app::View;
 use crate::derive::api_server::api_server;
+use crate::derive::coverage::is_partial;
 use crate::derive::latency::summary::Summary;
 use crate::derive::latency::{Grid, Headline, LogAxis, State, bucket_span};
 use crate::derive::quantile::{Quantile, quantile};
@@ -22,7 +24,7 @@ use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::shade::Of;
 use crate::ui::text::{put, put_whole};
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{Seconds, Span};
+use crate::ui::units::{Partly, Span};
 
 use crate::ui::verdict::words::unusual;
 use crate::ui::widgets::scale::nice_up;
@@ -208,7 +210,7 @@ impl Pane for Latency {
         picture.draw_window(buf, parts.axes.right);
         time_axis(buf, &parts.axes, context.theme, context.view.span_ms, end);
         let dim = context.theme.style(Role::Dim);
-        let x = self.draw_gap(buf, parts.head, *context.theme);
+        let x = self.draw_gap(buf, parts.head, *context.theme, Span(context.view.span_ms));
         put_whole(buf, parts.head, (x, 0), dim, format_args!("{}", self.definition));
         self.draw_quantiles(buf, parts.quantiles, *context.theme);
         self.table.draw(buf, parts.table, *context.theme);
@@ -223,32 +225,6 @@ impl Pane for Latency {
 }
 
 impl Latency {
-    /// "ITL 12.1 ms, usual 4.80 ms  TTFT mean 210 ms, usual 52.0 ms" beside whatever is on the map; returns the column
-    /// after it.
-    fn draw_gap(&self, buf: &mut Buffer, area: Rect, theme: Theme) -> u16 {
-        let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-        let mut row = Row::new(buf, area);
-        if let Some([now, usual]) = self.gap.filter(|[now, _]| now.value().is_some()) {
-            row.part(&[(dim, format_args!("ITL ")), (text, format_args!("{}", Seconds(now)))]);
-            if usual.value().is_some() {
-                row.part(&[(dim, format_args!(", usual {}", Seconds(usual)))]);
-            }
-            row.gap(2);
-        }
-        if let Some([now, usual]) = self.ttft.map(|both| both.map(|s| Seconds(Reading::new(s)))) {
-            let words = [
-                (dim, format_args!("TTFT mean ")),
-                (text, format_args!("{now}")),
-                (dim, format_args!(", usual {usual}")),
-            ];
-            row.part(&words).gap(2);
-        }
-        if let Some(part) = self.api_server {
-            row.part(&[(dim, format_args!("API server +{}", Seconds(part)))]).gap(2);
-        }
-        row.x()
-    }
-
     /// Says what the metric means with this engine, what would give finer buckets, and what is left where it has no
     /// histogram of it.
     fn explain(&mut self, data: &Data, view: &View) {
@@ -276,22 +252,6 @@ impl Latency {
         };
     }
 
-    /// Mean, P50 and P95 of the window, unless the title has them.
-    fn draw_quantiles(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
-        let dim = theme.style(Role::Dim);
-        let mut row = Row::new(buf, area);
-        if let Some(mean) = self.mean {
-            row.part(&[(dim, format_args!("mean {}", Seconds(Reading::new(mean))))]).gap(2);
-        }
-        for (q, quantile) in [(0.5, self.median), (0.95, self.p95)] {
-            let titled = self.headline.is_none_or(|h| h.q <= q);
-            if let Some(quantile) = quantile.filter(|_| !titled) {
-                let bounded = Bounded { q, quantile, edges: self.grid.edges() };
-                row.part(&[(dim, format_args!("{bounded}"))]).gap(2);
-            }
-        }
-    }
-
     fn word_title(&mut self, metric: Metric, span_ms: u64, end: Time) {
         self.title.clear();
         let (name, seen) = (name(metric), self.grid.visible());
@@ -306,11 +266,12 @@ impl Latency {
             // A window of which a part was not scraped is as long as what was.
             let measured = seen.measured_ms;
             let span = Covered(if measured * 10 < span_ms * 9 { measured } else { span_ms });
-            let gaps = Lacks { gaps: seen.gaps, old_ms: end.since(last) };
+            let gaps = Lacks { lives: self.grid.lives(), gaps: seen.gaps, old_ms: end.since(last) };
+            let partly = Partly(is_partial(measured, span_ms));
             match self.headline {
                 Some(Headline { q, quantile }) => {
                     let bounded = Bounded { q, quantile, edges: self.grid.edges() };
-                    write!(self.title, "{name} {bounded}, n {} in {span}{gaps}", seen.n)
+                    write!(self.title, "{name} {bounded}{partly}, n {} in {span}{gaps}", seen.n)
                 }
                 None if seen.n == 0 => write!(self.title, "{name}: no traffic in {span}{gaps}"),
                 None => write!(self.title, "{name}: only {} {} in {span}{gaps}", seen.n, observations(metric)),

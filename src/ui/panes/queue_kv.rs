@@ -43,8 +43,6 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     new: || Box::new(QueueKv::default()),
 };
 
-/// Rates are read over this long, ms: requests and preemptions are whole, some of them rare, and tokens stand beside them.
-const RATES_MS: u64 = 10_000;
 /// Tokens per joule are read over this long, ms: three readings of the driver's energy counter.
 const ENERGY_MS: u64 = 30_000;
 
@@ -89,7 +87,7 @@ impl Names {
 #[derive(Clone, Copy, Debug)]
 struct Now {
     queue: Queue,
-    /// Rates of the last [`RATES_MS`].
+    /// Rates of the last [`View::RATES_MS`].
     preemptions: Reading,
     prompt: Reading,
     generated: Reading,
@@ -150,7 +148,7 @@ impl Pane for QueueKv {
         let most = |metric| data.series(subject, metric).and_then(|s| s.extremes(window)).map_or(0.0, |(_, most)| most);
         self.scale = Some(Scale::zoom(most(Metric::RequestsRunning).max(most(Metric::RequestsWaiting)), 4.0));
         self.most_preempted = most(Metric::Preemptions);
-        let present = Window::last(view.end, RATES_MS);
+        let present = view.rates();
         let rate = |metric| present_rate(data, view.engine, metric, present);
         let client = context.timeline.diagnosis().client(view.engine);
         let mut now = Now {

@@ -1,6 +1,7 @@
 //! What the block says on screens of several sizes.
 
 use super::*;
+use crate::derive::lives::Lives;
 use crate::derive::quantile::Quantile;
 use crate::diagnosis::{Evidence, Fix, LatencySplit, Sentence};
 use crate::model::Reading;
@@ -19,6 +20,9 @@ fn clients(engine: u8) -> ClientView {
         waiting: 220.0.into(),
         ttft_p50: Some(quantile(19.0, 900, true)),
         ttft_p99: Some(quantile(27.0, 900, true)),
+        ttft_partial: false,
+        ttft_lives: Lives::default(),
+        partial: false,
         itl_mean: 0.042.into(),
         itl_usual: 0.0048.into(),
         ttft_mean: 0.042.into(),
@@ -111,7 +115,7 @@ fn rows(diagnosis: &Diagnosis, columns: u16, most: u16, theme: Theme) -> Vec<Str
 #[test]
 fn a_slow_server_is_told_of_in_four_lines() {
     let expected = [
-        "SLOW  TTFT P50 19 s, P99 27 s: 13.5 of 15.8 s are queueing; ITL 42 ms (usual 4.8 ms); 125 of 256 run; 220 wait",
+        "SLOW  TTFT P50 19 s, P99 27 s in 60 s: 13.5 of 15.8 s are queueing; ITL 42 ms (usual 4.8 ms); 125 of 256 run",
         "WHY   KV cache is full (99 %): 220 requests wait, 1.9 preemptions/s",
         "FIX   --gpu-memory-utilization 0.25 → 0.9: 101 GiB unused, room for 4.6 times the tokens",
         "ALSO  power cap takes 17 % of the clock                                                          Enter: evidence",
@@ -126,7 +130,7 @@ fn a_slow_server_is_told_of_in_four_lines() {
 fn what_does_not_fit_is_said_in_fewer_words_and_never_cut() {
     let eighty = rows(&slow(), 80, 4, Theme::FULL);
     let expected = [
-        "SLOW  TTFT P50 19 s, P99 27 s: 13.5 of 15.8 s are queueing; ITL 42 ms; 220 wait",
+        "SLOW  TTFT P50 19 s, P99 27 s in 60 s: 13.5 of 15.8 s are queueing; ITL 42 ms",
         "WHY   KV cache is full (99 %): 220 requests wait, 1.9 preemptions/s",
         "FIX   --gpu-memory-utilization 0.25 → 0.9",
         "ALSO  power cap takes 17 % of the clock                          Enter: evidence",
@@ -142,7 +146,7 @@ fn what_does_not_fit_is_said_in_fewer_words_and_never_cut() {
 
 #[test]
 fn a_server_that_is_well_says_what_bounds_it() {
-    let line = "OK    TTFT P99 42 ms; ITL 4.8 ms (usual 4.8 ms); 8 of 256 run; bound by memory bandwidth, as decode is";
+    let line = "OK    TTFT P99 42 ms in 60 s; ITL 4.8 ms in 6 s (usual 4.8 ms); 8 of 256 run; bound by memory bandwidth, as decode is";
     assert_eq!(rows(&well(), 120, 5, Theme::FULL)[0].trim_end_matches("Enter: evidence").trim_end(), line);
     let narrow = rows(&well(), 66, 4, Theme::FULL);
     assert_eq!(
@@ -152,7 +156,7 @@ fn a_server_that_is_well_says_what_bounds_it() {
     let mut plain = well();
     plain.findings.pop();
     assert_eq!(rows(&plain, 66, 4, Theme::FULL).len(), 1, "healthy is what the state says");
-    assert_eq!(rows(&well(), 40, 1, Theme::FULL), ["OK TTFT P99 42 ms; ITL 4.8 ms"]);
+    assert_eq!(rows(&well(), 40, 1, Theme::FULL), ["OK TTFT P99 42 ms in 60 s; ITL 4.8 ms"]);
 }
 
 #[test]
@@ -203,13 +207,29 @@ fn what_is_usual_stands_beside_what_differs_from_it() {
     (client.ttft_mean, client.ttft_usual) = (20.0.into(), 0.5.into());
     (client.generated_per_s, client.generated_usual) = (3_000.0.into(), 9_000.0.into());
     let line = &rows(&diagnosis, 140, 5, Theme::FULL)[0];
-    let expected = "SLOW  TTFT P50 19 s, P99 27 s, mean 20 s (usual 500 ms); ITL 42 ms (usual 4.8 ms); 125 of 256 run; 3000 \
-                    tokens/s (usual 9000)";
+    let expected = "SLOW  TTFT P50 19 s, P99 27 s in 60 s, mean 20 s (usual 500 ms); ITL 42 ms in 6 s (usual 4.8 ms); 125 of 256 run; \
+                    3000 tokens/s (usual 9000)";
     assert_eq!(line, expected);
     diagnosis.clients[0].ttft_usual = 18.0.into();
     diagnosis.clients[0].generated_usual = 3_500.0.into();
     let line = &rows(&diagnosis, 140, 5, Theme::FULL)[0];
-    assert_eq!(line, "SLOW  TTFT P50 19 s, P99 27 s; ITL 42 ms (usual 4.8 ms); 125 of 256 run");
+    assert_eq!(line, "SLOW  TTFT P50 19 s, P99 27 s in 60 s; ITL 42 ms in 6 s (usual 4.8 ms); 125 of 256 run");
+}
+
+#[test]
+fn what_was_hardly_measured_and_what_mixes_two_lives_says_so() {
+    let mut diagnosis = slow();
+    let client = &mut diagnosis.clients[0];
+    (client.split, client.waiting) = (None, 0.0.into());
+    (client.ttft_partial, client.partial) = (true, true);
+    client.ttft_lives = Lives { restarts: 1, since_restart: false };
+    let line = |diagnosis: &Diagnosis| rows(diagnosis, 140, 5, Theme::FULL)[0].clone();
+    let expected = "SLOW  TTFT P50 19 s*, P99 27 s* in 60 s across a restart; ITL 42 ms* in 6 s (usual 4.8 ms)";
+    assert!(line(&diagnosis).starts_with(expected), "{}", line(&diagnosis));
+    diagnosis.clients[0].ttft_lives = Lives { restarts: 0, since_restart: true };
+    assert!(line(&diagnosis).contains("in 60 s since the restart;"), "{}", line(&diagnosis));
+    diagnosis.clients[0].ttft_p99 = Some(quantile(27.0, 12, false));
+    assert!(line(&diagnosis).contains("TTFT P50 19 s* (n 900) in 60 s"), "{}", line(&diagnosis));
 }
 
 #[test]
@@ -226,7 +246,7 @@ fn a_split_that_does_not_hold_the_ttft_is_left_out() {
     let mut diagnosis = slow();
     diagnosis.clients[0].split = Some(LatencySplit { queue: 0.0, prefill: 0.03, decode: 0.0 });
     let line = &rows(&diagnosis, 120, 5, Theme::FULL)[0];
-    assert!(line.contains("P99 27 s; ITL") && !line.contains("prefill"), "{line}");
+    assert!(line.contains("P99 27 s in 60 s; ITL") && !line.contains("prefill"), "{line}");
 }
 
 #[test]

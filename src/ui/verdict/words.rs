@@ -4,12 +4,13 @@
 
 use crate::derive::quantile::Quantile;
 use crate::diagnosis::words::{Num, Secs};
-use crate::diagnosis::{Cause, ClientView, Diagnosis, Finding, Fix, LatencySplit, Severity};
+use crate::diagnosis::{Cause, ClientView, Diagnosis, Finding, Fix, LatencySplit, QUANTILES_MS, Severity, WINDOW_MS};
 use crate::model::{FactKey, Reading, Subject};
 use crate::store::Data;
 use crate::ui::chrome::words::Port;
 use crate::ui::text::width;
 use crate::ui::theme::{Role, Theme};
+use crate::ui::units::{Partly, Restarts, Span};
 
 /// The state of the server in a word, after the most harmful finding.
 pub(in crate::ui) fn state(first: Option<&Finding>) -> &'static str {
@@ -130,23 +131,27 @@ impl Parts {
 pub(super) const WHOSE: Rank = 0;
 const P50: Rank = 1;
 const P99: Rank = 2;
-const SPLIT: Rank = 3;
-const ITL: Rank = 4;
-const UNUSUAL_ITL: Rank = 5;
-const UNUSUAL_TTFT: Rank = 6;
-const RUNNING: Rank = 7;
-const WAITING: Rank = 8;
-const TOKENS: Rank = 9;
-const USUAL_ITL: Rank = 10;
+const TTFT_TIME: Rank = 3;
+const SPLIT: Rank = 4;
+const ITL: Rank = 5;
+const UNUSUAL_ITL: Rank = 6;
+const UNUSUAL_TTFT: Rank = 7;
+const RUNNING: Rank = 8;
+const WAITING: Rank = 9;
+const TOKENS: Rank = 10;
+const USUAL_ITL: Rank = 11;
+const ITL_TIME: Rank = 12;
 
-/// What clients see: "TTFT P50 19 s, P99 27 s: 13.5 of 15.8 s are queueing; ITL 42 ms (usual 4.8 ms)".
+/// What clients see: "TTFT P50 19 s, P99 27 s in 60 s: 13.5 of 15.8 s are queueing; ITL 42 ms in 6 s (usual 4.8 ms)".
 pub(in crate::ui) fn clients(parts: &mut Parts, client: &ClientView, well: bool) {
+    let partly = Partly(client.partial);
     ttft(parts, client, well);
     if let Some(split) = client.split.filter(|split| !well && holds_ttft(*split, client)) {
         parts.add(SPLIT, format!(": {}", most_of(split)));
     }
     if let Some(itl) = client.itl_mean.value() {
-        parts.add(ITL, format!("; ITL {}", Secs(itl)));
+        parts.add(ITL, format!("; ITL {}{partly}", Secs(itl)));
+        parts.add_to(ITL, ITL_TIME, format!(" in {}", Span(WINDOW_MS)));
         if let Some(usual) = client.itl_usual.value() {
             let rank = if differs(itl, usual) { UNUSUAL_ITL } else { USUAL_ITL };
             parts.add_to(ITL, rank, format!(" (usual {})", Secs(usual)));
@@ -162,7 +167,7 @@ pub(in crate::ui) fn clients(parts: &mut Parts, client: &ClientView, well: bool)
     if let (Some(now), Some(usual)) =
         (client.generated_per_s.value(), unusual(client.generated_per_s, client.generated_usual))
     {
-        parts.add(TOKENS, format!("; {} tokens/s (usual {})", Num(now), Num(usual)));
+        parts.add(TOKENS, format!("; {}{partly} tokens/s (usual {})", Num(now), Num(usual)));
     }
 }
 
@@ -181,17 +186,23 @@ pub(in crate::ui) fn unusual(now: Reading, usual: Reading) -> Option<f64> {
 /// TTFT is a mean, so it stands beside the mean of now.
 fn ttft(parts: &mut Parts, client: &ClientView, well: bool) {
     let enough = |q: Option<Quantile>| q.filter(|q| q.enough);
+    let partly = Partly(client.ttft_partial);
     match (client.ttft_p50, enough(client.ttft_p99)) {
-        (_, Some(p99)) if well => parts.add(P50, format!("TTFT P99 {}", Secs(p99.value))),
+        (_, Some(p99)) if well => parts.add(P50, format!("TTFT P99 {}{partly}", Secs(p99.value))),
         (Some(p50), Some(p99)) => {
-            parts.add(P50, format!("TTFT P50 {}", Secs(p50.value)));
-            parts.add_to(P50, P99, format!(", P99 {}", Secs(p99.value)));
+            parts.add(P50, format!("TTFT P50 {}{partly}", Secs(p50.value)));
+            parts.add_to(P50, P99, format!(", P99 {}{partly}", Secs(p99.value)));
         }
-        (Some(p50), None) => parts.add(P50, format!("TTFT P50 {} (n {})", Secs(p50.value), p50.n)),
+        (Some(p50), None) => parts.add(P50, format!("TTFT P50 {}{partly} (n {})", Secs(p50.value), p50.n)),
         (None, _) => return,
     }
+    parts.add_to(P50, TTFT_TIME, format!(" in {}{}", Span(QUANTILES_MS), Restarts(client.ttft_lives)));
     if let (Some(mean), Some(usual)) = (client.ttft_mean.value(), unusual(client.ttft_mean, client.ttft_usual)) {
-        parts.add_to(P50, UNUSUAL_TTFT, format!(", mean {} (usual {})", Secs(mean), Secs(usual)));
+        parts.add_to(
+            P50,
+            UNUSUAL_TTFT,
+            format!(", mean {}{} (usual {})", Secs(mean), Partly(client.partial), Secs(usual)),
+        );
     }
 }
 
@@ -213,9 +224,10 @@ fn most_of(split: LatencySplit) -> String {
 
 /// One figure for a screen with room for no more: "TTFT P99 27 s".
 pub(in crate::ui) fn figure(client: &ClientView) -> Option<String> {
-    let p99 = client.ttft_p99.filter(|q| q.enough).map(|q| format!("TTFT P99 {}", Secs(q.value)));
-    let p50 = || client.ttft_p50.map(|q| format!("TTFT P50 {}", Secs(q.value)));
-    let itl = || client.itl_mean.value().map(|s| format!("ITL {}", Secs(s)));
+    let (ttft, itl) = (Partly(client.ttft_partial), Partly(client.partial));
+    let p99 = client.ttft_p99.filter(|q| q.enough).map(|q| format!("TTFT P99 {}{ttft}", Secs(q.value)));
+    let p50 = || client.ttft_p50.map(|q| format!("TTFT P50 {}{ttft}", Secs(q.value)));
+    let itl = || client.itl_mean.value().map(|s| format!("ITL {}{itl}", Secs(s)));
     p99.or_else(p50).or_else(itl)
 }
 

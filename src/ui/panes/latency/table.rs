@@ -13,7 +13,7 @@ use crate::store::{Data, HistogramWindow};
 use crate::ui::panes::notice::{self, Lack};
 use crate::ui::text::{put, put_right};
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::Number;
+use crate::ui::units::{Number, Partly};
 
 use super::words::{Compact, MeanOnly, Short, name};
 
@@ -81,10 +81,14 @@ impl Table {
             &Summary::Sum { seconds, requests } => {
                 put(buf, area, (NAME, y), dim, format_args!("{:#}", MeanOnly { metric, seconds, requests }));
             }
-            Summary::Histogram { n, mean, quantiles, edges } => {
+            Summary::Histogram { n, mean, quantiles, edges, partial } => {
+                let partly = Partly(*partial);
                 match n {
-                    0..1_000_000 => put_right(buf, area, (NAME + N, y), text, format_args!("{n}")),
-                    _ => put_right(buf, area, (NAME + N, y), text, format_args!("{}", Number(Reading::new(*n as f64)))),
+                    0..1_000_000 => put_right(buf, area, (NAME + N, y), text, format_args!("{n}{partly}")),
+                    _ => {
+                        let n = Number(Reading::new(*n as f64));
+                        put_right(buf, area, (NAME + N, y), text, format_args!("{n}{partly}"));
+                    }
                 }
                 match mean {
                     Some(mean) => put_right(buf, area, (NAME + N + MEAN, y), text, format_args!("{}", Compact(*mean))),

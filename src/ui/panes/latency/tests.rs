@@ -73,18 +73,38 @@ fn the_title_gives_the_quantile_that_n_allows_with_its_bounds() {
 #[test]
 fn a_window_longer_than_its_data_says_how_long_they_are() {
     let title = drawn(&steady(40), view(&steady(40), 60), (70, 12), Theme::FULL).0;
-    assert_eq!(title, "TTFT P99 248 ms (100 ms–250 ms), n 400 in 10 s");
+    assert_eq!(title, "TTFT P99 248 ms (100 ms–250 ms)*, n 400 in 10 s");
+}
+
+#[test]
+fn a_title_says_whose_requests_it_is_of() {
+    let title = |after: u32| {
+        let store = steady(40);
+        for second in 0..=6_u32 {
+            let mut batch = Batch::new(SourceId::Engine(0), Time(111_000 + u64::from(second) * 1000), 3500);
+            batch.breaks = second == 0;
+            batch.push(Subject::Engine(0), Metric::RequestsFinished, f64::from(after * second));
+            let n = f64::from(after * second);
+            let (edges, cumulative) = (EDGES.into(), vec![0.0, n, n, n, n, n, n]);
+            let (subject, metric) = (Subject::Engine(0), Metric::Ttft);
+            batch.histograms.push(HistogramSample { sets: 0, subject, metric, edges, cumulative, sum: None });
+            store.push(&batch);
+        }
+        drawn(&store, view(&store, 17), (90, 12), Theme::FULL).0
+    };
+    assert_eq!(title(61), "TTFT P99 247 ms (100 ms–250 ms), n 766 in 17 s across a restart, with gaps");
+    assert_eq!(title(62), "TTFT P99 99.3 ms (10.0 ms–100 ms)*, n 372 in 6 s since the restart");
 }
 
 #[test]
 fn outside_the_edges_only_the_edge_is_claimed() {
     let above = store(&[Some([0; 7]), Some([0, 0, 0, 0, 0, 0, 400])]);
     let (title, rows) = drawn(&above, view(&above, 10), (60, 12), Theme::MONO);
-    assert_eq!(title, "TTFT P99 > 2.50 s, n 400 in 1 s");
+    assert_eq!(title, "TTFT P99 > 2.50 s*, n 400 in 1 s");
     assert!(rows.iter().any(|r| r.starts_with(" >2.5s┤")), "{rows:#?}");
     let below = store(&[Some([0; 7]), Some([400, 0, 0, 0, 0, 0, 0])]);
     let (title, rows) = drawn(&below, view(&below, 10), (60, 12), Theme::MONO);
-    assert_eq!(title, "TTFT P99 < 10.0 ms, n 400 in 1 s");
+    assert_eq!(title, "TTFT P99 < 10.0 ms*, n 400 in 1 s");
     assert!(rows.iter().any(|r| r.starts_with(" <10ms┤")), "{rows:#?}");
 }
 

@@ -2,10 +2,11 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use crate::derive::lives::Lives;
 use crate::derive::quantile::Quantile;
 use crate::model::{Metric, Reading};
 use crate::ui::text::columns;
-use crate::ui::units::{Decimals, Seconds, Span};
+use crate::ui::units::{Decimals, Restarts, Seconds, Span};
 
 /// Name of a latency.
 pub(in crate::ui::panes) const fn name(metric: Metric) -> &'static str {
@@ -36,8 +37,10 @@ pub(in crate::ui::panes) fn definition(metric: Metric, kind: &str) -> &'static s
     }
 }
 
-/// What a window lacks: scrapes in it, or those at its end.
+/// What a window lacks: one life of the server, scrapes in it, or those at its end.
 pub(super) struct Lacks {
+    /// Whose requests they are.
+    pub(super) lives: Lives,
     /// Some scrapes are missing.
     pub(super) gaps: bool,
     /// Age of the last one at the window's end, ms.
@@ -49,6 +52,7 @@ const OLD_MS: u64 = 5_000;
 
 impl Display for Lacks {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Restarts(self.lives).fmt(f)?;
         f.write_str(if self.gaps { ", with gaps" } else { "" })?;
         if self.old_ms >= OLD_MS { write!(f, ", read until {} ago", Span(self.old_ms)) } else { Ok(()) }
     }

@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use crate::app::View;
 use crate::derive::energy::{Energy, NoEnergy};
 use crate::derive::queue::{Drain, HighWater, Lora, Peak, Queue, REASONS};
 use crate::model::{Metric, Reading, Time, Why};
@@ -14,7 +15,7 @@ use crate::ui::theme::{Role, Theme};
 use crate::ui::units::{Decimals, Number, Percent, Seconds, Span, Watts, Whole};
 use crate::ui::widgets::Axes;
 
-use super::{Names, Now, RATES_MS};
+use super::{Names, Now};
 
 /// Writes all rows, or as many as `flow` has room for.
 pub(super) fn write(flow: &mut Flow<'_>, theme: Theme, now: &Now, names: &Names, end: Time) {
@@ -58,7 +59,7 @@ fn throughput(flow: &mut Flow<'_>, theme: Theme, now: &Now, kind: &str) {
         let rate = format_args!("{}{partly}", Number(now.queue.finished_per_s));
         flow.fit(&[(text, rate), (dim, format_args!(" requests/s"))]).gap(2);
     }
-    flow.fit(&[(dim, format_args!("over {}", Span(RATES_MS)))]);
+    flow.fit(&[(dim, format_args!("over {}", Span(View::RATES_MS)))]);
 }
 
 /// The bar with its share, and below it what its parts are.
