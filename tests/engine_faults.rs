@@ -7,11 +7,12 @@ mod support;
 
 use std::fmt::Write as _;
 use std::io::Write;
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use support::{BODY, PATIENT, Server, Session, fact, http, latest, state, until, vllm};
+use support::{BODY, PATIENT, Server, Session, fact, http, latest, read_head, state, until, vllm};
 use warptop::model::{Batch, Clock, FactKey, Metric, Reading, SourceId, SourceState, Subject, SystemClock, Time, Why};
 use warptop::sampler::engines::Timing;
 use warptop::sampler::{Context, Options, SAMPLERS, Sink, Stop};
@@ -312,4 +313,24 @@ fn an_exporter_of_very_many_gpus_is_read_in_part() {
     let gpus = (0..=255)
         .filter(|&gpu| data.latest(Subject::Gpu(gpu), Metric::SmActive, data.newest()).reading.value().is_some());
     assert_eq!(gpus.count(), 64);
+}
+
+/// Fault: engine: it sends `100 Continue` without end
+/// Seen: `does not answer within` and `asked every`, which is 5 % of a core at most
+/// Works: the other engines, every second: it is asked on a thread of its own
+/// Recovers: with the first answer
+#[test]
+fn an_endpoint_that_says_continue_without_end_is_asked_aside_and_seldom() {
+    let endless = Server::accept(TcpListener::bind("127.0.0.1:0").unwrap(), |mut stream| {
+        let many = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
+        if read_head(&mut stream).is_some() {
+            while stream.write_all(&many).is_ok() {}
+        }
+    });
+    let good = Server::start(|path, stream| drop(stream.write_all(&vllm(path, BODY, "0.25.1"))));
+    let timing = Timing { period: Duration::from_millis(100), timeout: Duration::from_secs(2), ..PATIENT };
+    let session = Session::start(&[&endless.url(), &good.url()], false, timing);
+    let words = session.wait_for_state("its cost is seen", |state| state.why().contains("asked every"));
+    assert!(words.why().contains("does not answer within"), "{words:?}");
+    reads(&session, 1, 5);
 }

@@ -151,7 +151,8 @@ impl Exporter<'_> {
 
     /// Reads its metrics into `body`.
     async fn get(&mut self, endpoint: &Endpoint) -> Result<(), Trouble> {
-        let asker = Asker { client: &self.client, desk: &self.desk, endpoint, limit: TIMEOUT, most: MAX_BODY };
+        let asker =
+            Asker { client: &self.client, desk: &self.desk, endpoint, limit: TIMEOUT, most: MAX_BODY, aside: None };
         asker.get("/metrics", &mut self.body, &mut self.spent).await
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use reqwest::Client;
 
+use super::aside::{Aside, Turns};
 use super::discover::{Launched, Listed, Told};
 use super::scrape::{self, Asker, MAX_BODY};
 use super::work::{Desk, valid_ms};
@@ -92,7 +93,8 @@ fn run(context: &Context, options: &Options, timing: Timing) -> Result<(), Box<d
     let access = options.access.clone();
     let desk = Desk::new(Arc::clone(&context.clock));
     let (roster, left_out) = (Mutex::default(), OnceLock::new());
-    let net = Arc::new(Net { context: context.clone(), client, desk, access, timing, roster, left_out });
+    let aside = Aside::default();
+    let net = Arc::new(Net { context: context.clone(), client, desk, aside, access, timing, roster, left_out });
     runtime.block_on(async {
         let left_out = options.engine_urls.iter().filter(|url| !net.name(url)).count();
         if left_out > 0 {
@@ -208,6 +210,7 @@ pub(super) struct Net {
     pub(super) context: Context,
     client: Client,
     pub(super) desk: Desk,
+    aside: Aside,
     pub(super) access: Access,
     pub(super) timing: Timing,
     roster: Mutex<Roster>,
@@ -216,9 +219,9 @@ pub(super) struct Net {
 
 impl Net {
     /// How an endpoint is asked.
-    pub(super) const fn asker<'a>(&'a self, endpoint: &'a Endpoint) -> Asker<'a> {
-        let Self { client, desk, timing, .. } = self;
-        Asker { client, desk, endpoint, limit: timing.timeout, most: MAX_BODY }
+    pub(super) const fn asker<'a>(&'a self, endpoint: &'a Endpoint, turns: &'a Turns) -> Asker<'a> {
+        let Self { client, desk, timing, aside, .. } = self;
+        Asker { client, desk, endpoint, limit: timing.timeout, most: MAX_BODY, aside: Some((aside, turns)) }
     }
 
     fn roster(&self) -> MutexGuard<'_, Roster> {

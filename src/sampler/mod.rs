@@ -3,6 +3,7 @@
 //! Blocking sources have a named thread of their own that is never joined on exit; network sources are
 //! tasks. A source that fails says why in its state and is tried again; it never stops another one.
 
+mod aside;
 mod cmdline;
 mod cost;
 mod dcgm;

@@ -7,9 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
+use reqwest::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Client, ClientBuilder, Response, StatusCode, redirect};
 
+use super::aside::{Aside, Turns};
 use super::lookup::Lookup;
 pub(super) use super::trouble::Trouble;
 use super::unpack::unpack;
@@ -70,13 +71,19 @@ pub(super) struct Asker<'a> {
     pub(super) limit: Duration,
     /// Longest answer, bytes.
     pub(super) most: usize,
+    /// Where it is asked that keeps the thread busy; `None` where it has a thread of its own.
+    pub(super) aside: Option<(&'a Aside, &'a Turns)>,
 }
 
 impl Asker<'_> {
     /// Reads the whole answer of a path below the endpoint into `body`, and counts what that costs.
     pub(super) async fn get(&self, path: &str, body: &mut Vec<u8>, spent: &mut Spent) -> Result<(), Trouble> {
         body.clear();
-        let done = match self.receive(path, body).await {
+        let received = match self.aside {
+            Some((aside, turns)) => self.receive_beside_others(aside, turns, path, body, spent).await,
+            None => self.receive(path, body).await,
+        };
+        let done = match received {
             Ok(response) => self.open(&response, body, spent).await,
             Err(trouble) => Err(trouble),
         };
@@ -87,10 +94,39 @@ impl Asker<'_> {
         })
     }
 
+    /// Reads the answer as it comes, aside where that kept the thread busy before.
+    async fn receive_beside_others(
+        &self,
+        aside: &Aside,
+        turns: &Turns,
+        path: &str,
+        body: &mut Vec<u8>,
+        spent: &mut Spent,
+    ) -> Result<Response, Trouble> {
+        let clock = self.desk.clock();
+        let (begun, before, is_aside) = (clock.micros(), clock.cpu_micros(), turns.is_aside());
+        let (done, took, cost) = if is_aside {
+            aside.run(clock, self.receive(path, body)).await.unwrap_or((Err(Trouble::Broken), 0, 0))
+        } else {
+            let done = self.receive(path, body).await;
+            (done, clock.micros().saturating_sub(begun), clock.cpu_micros().saturating_sub(before))
+        };
+        let is_silent = matches!(&done, Err(trouble) if trouble.is_silence());
+        // On the thread of all it may have been another one.
+        if turns.note(is_silent, took, cost) && is_aside {
+            spent.add_us(cost);
+        }
+        done
+    }
+
     /// Reads the answer as it comes.
     async fn receive(&self, path: &str, body: &mut Vec<u8>) -> Result<Response, Trouble> {
         let Self { client, endpoint, limit, most, .. } = *self;
-        let request = client.get(endpoint.url(path)).headers(endpoint.key().headers().clone());
+        let mut request = client.get(endpoint.url(path)).headers(endpoint.key().headers().clone());
+        if self.aside.is_some_and(|(_, turns)| turns.is_aside()) {
+            // A connection belongs to the thread that opened it.
+            request = request.header(CONNECTION, "close");
+        }
         let mut begun = false;
         let read = async {
             let mut response = request.send().await.map_err(|error| Trouble::of_request(&error))?;

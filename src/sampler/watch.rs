@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
+use super::aside::Turns;
 use super::engines::{Identity, Net};
 use super::fingerprint::{self, Recognised};
 use super::pages::Pages;
@@ -61,6 +62,7 @@ struct Watch {
     thorough_due: Time,
     /// What the answers cost.
     spent: Spent,
+    turns: Arc<Turns>,
     /// The process whose command line is known.
     owner: Option<u32>,
     /// Facts told already.
@@ -86,6 +88,7 @@ impl Watch {
             extras: Vec::new(),
             thorough_due: now,
             spent: Spent::default(),
+            turns: Arc::default(),
             owner: None,
             known: Vec::new(),
             continuity: Continuity::default(),
@@ -213,7 +216,8 @@ impl Watch {
         let begun = clock.micros();
         let net = Arc::clone(&self.net);
         let endpoint = self.endpoint.clone();
-        let asker = net.asker(&endpoint);
+        let turns = Arc::clone(&self.turns);
+        let asker = net.asker(&endpoint, &turns);
         let mut known = self.engine;
         if let Some(found) = known {
             asker.get(found.path, &mut self.pages.body, &mut self.spent).await?;
@@ -252,9 +256,9 @@ impl Watch {
                 continue;
             }
             let (net, endpoint, path) = (Arc::clone(&self.net), endpoint.clone(), beside.path());
-            let mut cost = self.spent.beside();
+            let (mut cost, turns) = (self.spent.beside(), Arc::clone(&self.turns));
             let request = async move {
-                let read = net.asker(&endpoint).get(path, &mut fresh, &mut cost).await;
+                let read = net.asker(&endpoint, &turns).get(path, &mut fresh, &mut cost).await;
                 (read.map(|()| fresh), cost)
             };
             let clock = &self.net.context.clock;
@@ -357,10 +361,10 @@ impl Watch {
                 continue;
             }
             let (net, endpoint, index) = (Arc::clone(&self.net), self.endpoint.clone(), self.index);
-            let mut cost = self.spent.beside();
+            let (mut cost, turns) = (self.spent.beside(), Arc::clone(&self.turns));
             let request = async move {
                 let mut body = Vec::new();
-                let asker = Asker { most: side::MAX_SIDE_BODY, ..net.asker(&endpoint) };
+                let asker = Asker { most: side::MAX_SIDE_BODY, ..net.asker(&endpoint, &turns) };
                 if let Err(trouble) = asker.get(path, &mut body, &mut cost).await {
                     return (Err(trouble), cost);
                 }

@@ -46,6 +46,11 @@ impl Spent {
         self.us = self.us.saturating_add(other.us);
     }
 
+    /// Adds what another thread spent, µs.
+    pub(super) const fn add_us(&mut self, us: u64) {
+        self.us = self.us.saturating_add(us);
+    }
+
     /// For a request beside this reading: as costly as this one.
     pub(super) const fn beside(self) -> Self {
         Self { us: 0, before: if self.us > self.before { self.us } else { self.before } }

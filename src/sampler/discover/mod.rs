@@ -27,6 +27,7 @@ use readers::Readers;
 use scan::{Pid, Processes, Scanner};
 use user::User;
 
+use super::aside::Turns;
 use super::engines::{Identity, Net, Placed};
 use super::fingerprint;
 use super::pages::Pages;
@@ -376,7 +377,8 @@ impl Search {
 
     async fn fingerprint(&mut self, endpoint: &Endpoint) -> Result<Identity, scrape::Trouble> {
         let mut spent = Spent::default();
-        let asker = Asker { limit: self.net.timing.timeout / 2, ..self.net.asker(endpoint) };
+        let turns = Turns::of_a_stranger();
+        let asker = Asker { limit: self.net.timing.timeout / 2, ..self.net.asker(endpoint, &turns) };
         let found = fingerprint::recognise(&asker, &mut self.body, &mut spent).await?;
         let mut pages = Pages::new(Batch::new(SourceId::Discovery, self.net.context.clock.now(), 0));
         pages.body = std::mem::take(&mut self.body);

@@ -35,7 +35,8 @@ fn head(url: &str, access: &Access, named: bool, answer: String) -> (Vec<String>
     let client = client.resolve(endpoint.host(), at).build().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let desk = Desk::new(Arc::new(SystemClock::start()));
-    let asker = Asker { client: &client, desk: &desk, endpoint: &endpoint, limit: patience, most: MAX_BODY };
+    let asker =
+        Asker { client: &client, desk: &desk, endpoint: &endpoint, limit: patience, most: MAX_BODY, aside: None };
     let read = runtime.block_on(asker.get("/metrics", &mut Vec::new(), &mut Spent::default()));
     (server.join().unwrap(), read)
 }
