@@ -27,6 +27,9 @@ fn body(model: &str, start: f64) -> String {
     IDLE.replace(START, &format!("process_start_time_seconds {start}")).replace("\"dummy-8b\"", &format!("\"{model}\""))
 }
 
+/// The model of a stand-in that listens on many sockets and answers nothing.
+const SILENT: &str = "silent";
+
 /// One test at a time: every session finds all engines on the host, and takes only so many.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -49,6 +52,12 @@ fn own_start() -> f64 {
 fn stand_in() {
     let var = |name: &str| std::env::var(name).unwrap();
     let (bind, model) = (var("STAND_IN_BIND"), var("STAND_IN_MODEL"));
+    if model == SILENT {
+        let silent: Vec<_> = (0..16).map(|_| TcpListener::bind(&bind).unwrap()).collect();
+        println!("\nstarted 0 {}", own_start());
+        std::io::stdin().lines().for_each(drop);
+        return drop(silent);
+    }
     let metrics = if model == "llama.cpp" { LLAMA.to_owned() } else { body(&model, own_start()) };
     let listener = bind_again(&bind);
     let server = Server::listen(listener, move |path, stream| drop(stream.write_all(&vllm(path, &metrics, "9.9.9"))));
@@ -224,6 +233,23 @@ fn a_named_engine_has_its_processes_even_without_a_search() {
     let data = session.store.read();
     assert_eq!(data.engines().collect::<Vec<_>>(), [0], "nothing else is listed");
     assert!(data.source(SourceId::Discovery).is_none(), "nobody asked for a search");
+}
+
+/// Fault: engine: six processes look like engines, and each listens on 16 sockets that stay silent
+/// Seen: nothing
+/// Works: another engine is found at once; one after the other they would be waited for 16 minutes in this test
+/// Recovers: when they answer
+#[test]
+fn silent_sockets_of_others_do_not_delay_the_search() {
+    let _alone = alone();
+    let silent: Vec<_> = (0..6).map(|_| Engine::start("127.0.0.1:0", SILENT)).collect();
+    let real = Engine::start("127.0.0.1:0", "found");
+    let session = Session::start(&[], true, PATIENT);
+    let index = session.wait("the engine", |data| at_port(data, real.port));
+    wait_for_fact(&session, index, FactKey::Model, "found");
+    for engine in silent.into_iter().chain([real]) {
+        engine.end();
+    }
 }
 
 #[test]

@@ -31,11 +31,6 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Of an endpoint that is not known: aside, however often.
-    pub(super) fn of_a_stranger() -> Self {
-        Self { left: AtomicU32::new(u32::MAX), ..Self::default() }
-    }
-
     pub(super) fn is_aside(&self) -> bool {
         self.left.load(Ordering::Relaxed) > 0
     }
@@ -118,6 +113,5 @@ mod tests {
             }
             assert!(!turns.is_aside(), "{requests}");
         }
-        assert!(Turns::of_a_stranger().is_aside());
     }
 }

@@ -8,9 +8,12 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::discover::{Asks, Candidate, Fairness};
 use super::scrape::{self, Asker, MAX_BODY, Trouble};
 use super::thread::{say, start as start_thread};
 use super::work::{Desk, Spent, valid_ms};
@@ -70,6 +73,7 @@ fn run(context: &Context, options: &Options) {
         ids: options.gpu_ids.clone(),
         access: options.access.clone(),
         named: named.is_some(),
+        fairness: Fairness::default(),
         at: named,
         body: Vec::new(),
         failures: 0,
@@ -85,6 +89,52 @@ fn run(context: &Context, options: &Options) {
     }
 }
 
+/// Where an exporter may be on this host.
+struct Hosts {
+    candidates: Vec<Candidate>,
+    client: Client,
+    desk: Arc<Desk>,
+    access: Access,
+    found: Option<SocketAddr>,
+}
+
+impl Hosts {
+    fn endpoint(&self, at: SocketAddr) -> Option<Endpoint> {
+        Some(self.access.equip(Endpoint::local(at).ok()?, false))
+    }
+}
+
+impl Asks for Hosts {
+    type Answer = Result<bool, Trouble>;
+
+    fn candidates(&self) -> Vec<Candidate> {
+        self.candidates.clone()
+    }
+
+    fn ask(&self, at: SocketAddr) -> impl Future<Output = Self::Answer> + Send + 'static {
+        let (client, desk, endpoint) = (self.client.clone(), Arc::clone(&self.desk), self.endpoint(at));
+        async move {
+            let endpoint = endpoint.as_ref().ok_or(Trouble::Broken)?;
+            let asker = Asker { client: &client, desk: &desk, endpoint, limit: TIMEOUT, most: MAX_BODY, aside: None };
+            let mut body = Vec::new();
+            asker.get("/metrics", &mut body, &mut Spent::default()).await?;
+            Ok(dcgm::detect(Exposition::new(&promtext::decode(&body))))
+        }
+    }
+
+    fn is_silent(answer: &Self::Answer) -> bool {
+        answer.as_ref().is_err_and(Trouble::is_silence)
+    }
+
+    fn take(&mut self, at: SocketAddr, answer: Self::Answer, _: &Fairness) -> ControlFlow<()> {
+        if answer == Ok(true) {
+            self.found = Some(at);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
 /// One exporter.
 struct Exporter<'a> {
     context: &'a Context,
@@ -95,6 +145,7 @@ struct Exporter<'a> {
     ids: GpuIds,
     access: Access,
     named: bool,
+    fairness: Fairness,
     at: Option<Endpoint>,
     body: Vec<u8>,
     failures: u32,
@@ -167,16 +218,18 @@ impl Exporter<'_> {
 
     /// Looks for an exporter on this host.
     fn find(&mut self, runtime: &tokio::runtime::Runtime) -> bool {
-        for place in discover::places_of_program("dcgm-exporter") {
-            let Ok(endpoint) = Endpoint::local(place) else { continue };
-            let endpoint = self.access.equip(endpoint, false);
-            let read = runtime.block_on(self.get(&endpoint));
-            if read.is_ok() && dcgm::detect(Exposition::new(&promtext::decode(&self.body))) {
-                (self.at, self.failures) = (Some(endpoint), 0);
-                return true;
-            }
-        }
-        false
+        let mut hosts = Hosts {
+            candidates: discover::places_of_program("dcgm-exporter"),
+            client: self.client.clone(),
+            desk: Arc::clone(&self.desk),
+            access: self.access.clone(),
+            found: None,
+        };
+        self.fairness.begin();
+        runtime.block_on(discover::ask_all(&mut hosts, &mut self.fairness));
+        let Some(at) = hosts.found.and_then(|at| hosts.endpoint(at)) else { return false };
+        (self.at, self.failures) = (Some(at), 0);
+        true
     }
 
     /// Takes what the answer says.

@@ -4,10 +4,12 @@
 //! (`discover`), read (`watch`) or what they say (`engine`). Invariants: engines named on the command
 //! line keep the numbers 0, 1 …; no place is listed twice; what was found moves with its process.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use reqwest::Client;
+use tokio::runtime::Handle;
 
 use super::aside::{Aside, Turns};
 use super::discover::{Launched, Listed, Told};
@@ -84,7 +86,7 @@ pub fn start(context: &Context, options: &Options, timing: Timing) {
 }
 
 /// How often the order to stop is looked for.
-const STOP_POLL: Duration = Duration::from_millis(500);
+pub(super) const STOP_POLL: Duration = Duration::from_millis(500);
 
 fn run(context: &Context, options: &Options, timing: Timing) -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -94,13 +96,14 @@ fn run(context: &Context, options: &Options, timing: Timing) -> Result<(), Box<d
     let desk = Desk::new(Arc::clone(&context.clock));
     let (roster, left_out) = (Mutex::default(), OnceLock::new());
     let aside = Aside::default();
-    let net = Arc::new(Net { context: context.clone(), client, desk, aside, access, timing, roster, left_out });
+    let handle = runtime.handle().clone();
+    let net = Arc::new(Net { context: context.clone(), handle, client, desk, aside, access, timing, roster, left_out });
     runtime.block_on(async {
         let left_out = options.engine_urls.iter().filter(|url| !net.name(url)).count();
         if left_out > 0 {
             net.leave_out(left_out);
         }
-        tokio::spawn(discover::search(Arc::clone(&net), options.discover));
+        discover::start(&net, options.discover);
         while !context.stop.stopped() {
             tokio::time::sleep(STOP_POLL).await;
         }
@@ -135,12 +138,40 @@ struct Entry {
     endpoint: Option<Endpoint>,
     named: bool,
     identity: Option<Identity>,
+    /// Whose process it is, of one that was found.
+    user: Option<u32>,
     /// The last scrape failed.
     down: bool,
     /// At least one scrape has ended.
     tried: bool,
     /// What its processes on this host tell.
     told: Told,
+}
+
+/// The process as which an engine was found: who else it may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FoundAs<'a> {
+    pub(super) user: Option<u32>,
+    /// It was asked at an address that may lead elsewhere: a container's port can be published as another one.
+    pub(super) contained: bool,
+    /// Users whose sockets are at the addresses of engines that are named.
+    pub(super) users: &'a HashMap<u8, HashSet<u32>>,
+}
+
+impl FoundAs<'_> {
+    /// Whether its user may be that of an entry of the list. Anybody may repeat what another user's engine says, at an
+    /// address of his own.
+    fn may_be(&self, index: usize, entry: &Entry) -> bool {
+        let is_trusted = |user: u32| !discover::is_stranger(user);
+        let Some(user) = self.user else { return false };
+        let named = u8::try_from(index).ok().and_then(|index| self.users.get(&index)).filter(|_| entry.named);
+        let mut theirs = entry.user.into_iter().chain(named.into_iter().flatten().copied()).peekable();
+        if theirs.peek().is_none() {
+            return is_trusted(user);
+        }
+        // The socket of a container's published port is root's.
+        theirs.any(|other| other == user || self.contained && is_trusted(other))
+    }
 }
 
 /// What became of an engine that was found.
@@ -166,23 +197,24 @@ impl Roster {
         self.0.iter().position(|entry| entry.endpoint.as_ref().is_some_and(|listed| listed.same_place(endpoint)))
     }
 
-    /// This very process, listed under another name of the host; `contained`: maybe at another port too, since
-    /// a container's port can be published as another one.
-    fn process(&self, endpoint: &Endpoint, identity: &Identity, contained: bool) -> Option<usize> {
-        self.0.iter().position(|entry| {
+    /// This very process, listed under another name of the host, or maybe at another port.
+    fn process(&self, endpoint: &Endpoint, identity: &Identity, found_as: FoundAs<'_>) -> Option<usize> {
+        self.0.iter().enumerate().position(|(index, entry)| {
             let same_port = entry.endpoint.as_ref().is_some_and(|listed| listed.port() == endpoint.port());
-            identity.start.is_some() && entry.identity.as_ref() == Some(identity) && (same_port || contained)
+            let is_alike = identity.start.is_some() && entry.identity.as_ref() == Some(identity);
+            is_alike && (same_port || found_as.contained) && found_as.may_be(index, entry)
         })
     }
 
     /// Lists an engine that was found, or finds it in the list.
-    fn place(&mut self, endpoint: Endpoint, identity: Identity, contained: bool) -> (Placed, Option<usize>) {
-        if let Some(known) = self.holds(&endpoint).or_else(|| self.process(&endpoint, &identity, contained)) {
+    fn place(&mut self, endpoint: Endpoint, identity: Identity, found: FoundAs<'_>) -> (Placed, Option<usize>) {
+        if let Some(known) = self.holds(&endpoint).or_else(|| self.process(&endpoint, &identity, found)) {
             return (Placed::Known, Some(known));
         }
         let gone = self.0.iter().position(|entry| {
             let alike = |i: &Identity| i.kind == identity.kind && i.model == identity.model;
-            !entry.named && entry.down && entry.identity.as_ref().is_some_and(alike)
+            let same_user = entry.user.is_some() && entry.user == found.user;
+            !entry.named && entry.down && same_user && entry.identity.as_ref().is_some_and(alike)
         });
         if let Some(place) = gone {
             let entry = &mut self.0[place];
@@ -197,6 +229,7 @@ impl Roster {
             endpoint: Some(endpoint),
             named: false,
             identity: Some(identity),
+            user: found.user,
             down: false,
             tried: false,
             told: Told::default(),
@@ -208,6 +241,8 @@ impl Roster {
 /// What the tasks share.
 pub(super) struct Net {
     pub(super) context: Context,
+    /// Where engines are read.
+    handle: Handle,
     client: Client,
     pub(super) desk: Desk,
     aside: Aside,
@@ -321,7 +356,15 @@ impl Net {
         };
         let endpoint = parsed.as_ref().ok().cloned();
         let tried = endpoint.is_none();
-        roster.0.push(Entry { endpoint, named: true, identity: None, down: tried, tried, told: Told::default() });
+        roster.0.push(Entry {
+            endpoint,
+            named: true,
+            identity: None,
+            user: None,
+            down: tried,
+            tried,
+            told: Told::default(),
+        });
         drop(roster);
         match parsed {
             Ok(endpoint) => self.watch(index, endpoint),
@@ -341,9 +384,9 @@ impl Net {
         self: &Arc<Self>,
         endpoint: Endpoint,
         identity: Identity,
-        contained: bool,
+        found: FoundAs<'_>,
     ) -> (Placed, Option<u8>) {
-        let (placed, index) = self.roster().place(endpoint.clone(), identity, contained);
+        let (placed, index) = self.roster().place(endpoint.clone(), identity, found);
         let index = index.and_then(|index| u8::try_from(index).ok());
         if let (Placed::New, Some(index)) = (placed, index) {
             self.watch(index, endpoint);
@@ -352,7 +395,7 @@ impl Net {
     }
 
     fn watch(self: &Arc<Self>, index: u8, endpoint: Endpoint) {
-        tokio::spawn(watch::run(Arc::clone(self), index, endpoint));
+        self.handle.spawn(watch::run(Arc::clone(self), index, endpoint));
     }
 
     /// Where an engine is to be asked now.
@@ -392,6 +435,53 @@ mod tests {
         Identity { kind: "vllm", model: model.into(), start: Some(start) }
     }
 
+    fn by(user: Option<u32>, users: &HashMap<u8, HashSet<u32>>) -> FoundAs<'_> {
+        FoundAs { user, contained: false, users }
+    }
+
+    #[test]
+    fn what_another_user_repeats_elsewhere_is_another_engine() {
+        let mut roster = Roster::default();
+        let none = HashMap::new();
+        let found =
+            |roster: &mut Roster, at: &str, who: Identity, by: FoundAs<'_>| roster.place(endpoint(at), who, by).0;
+        assert_eq!(found(&mut roster, "127.0.0.1:8000", identity("a", 1.0), by(Some(1000), &none)), Placed::New);
+        let same = identity("a", 1.0);
+        assert_eq!(found(&mut roster, "[::1]:8000", same.clone(), by(Some(1000), &none)), Placed::Known);
+        assert_eq!(found(&mut roster, "127.0.0.2:8000", same.clone(), by(Some(65_534), &none)), Placed::New);
+        assert_eq!(found(&mut roster, "127.0.0.3:8000", same, by(None, &none)), Placed::New, "whose is not known");
+        roster.0[0].down = true;
+        assert_eq!(found(&mut roster, "127.0.0.4:9000", identity("a", 2.0), by(Some(65_534), &none)), Placed::New);
+        assert_eq!(found(&mut roster, "127.0.0.1:9000", identity("a", 2.0), by(Some(1000), &none)), Placed::Again);
+    }
+
+    #[test]
+    fn a_named_engine_is_that_of_the_user_whose_socket_is_there() {
+        let mut roster = Roster::default();
+        let named = |name: &str| Entry {
+            endpoint: Some(endpoint(name)),
+            named: true,
+            identity: Some(identity("a", 1.0)),
+            user: None,
+            down: false,
+            tried: true,
+            told: Told::default(),
+        };
+        roster.0.push(named("127.0.0.1:8000"));
+        let users = HashMap::from([(0, HashSet::from([1000]))]);
+        let found =
+            |roster: &mut Roster, by: FoundAs<'_>| roster.place(endpoint("127.0.0.2:8000"), identity("a", 1.0), by).0;
+        assert_eq!(found(&mut roster, by(Some(1000), &users)), Placed::Known);
+        assert_eq!(found(&mut roster, by(Some(65_534), &users)), Placed::New);
+        roster.0.truncate(1);
+        let roots = HashMap::from([(0, HashSet::from([0]))]);
+        let published = FoundAs { contained: true, ..by(Some(1000), &roots) };
+        assert_eq!(found(&mut roster, published), Placed::Known, "the socket of a published port is root's");
+        let elsewhere = HashMap::new();
+        assert_eq!(found(&mut roster, by(Some(0), &elsewhere)), Placed::Known, "whom warptop trusts");
+        assert_eq!(found(&mut roster, by(Some(65_534), &elsewhere)), Placed::New);
+    }
+
     #[test]
     fn no_place_is_listed_twice_and_a_restart_elsewhere_takes_over() {
         let mut roster = Roster::default();
@@ -399,11 +489,14 @@ mod tests {
             endpoint: Some(endpoint("gpu7:8000")),
             named: true,
             identity: Some(identity("a", 1.0)),
+            user: None,
             down: true,
             tried: true,
             told: Told::default(),
         });
-        let found = |roster: &mut Roster, at: &str, who: Identity| roster.place(endpoint(at), who, false).0;
+        let found = |roster: &mut Roster, at: &str, who: Identity| {
+            roster.place(endpoint(at), who, by(Some(0), &HashMap::new())).0
+        };
         assert_eq!(found(&mut roster, "127.0.0.1:8000", identity("a", 1.0)), Placed::Known, "same process and port");
         assert_eq!(found(&mut roster, "127.0.0.1:8001", identity("a", 2.0)), Placed::New, "a named one is never moved");
         assert_eq!(found(&mut roster, "localhost:8001", identity("a", 2.0)), Placed::Known);

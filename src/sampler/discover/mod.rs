@@ -5,7 +5,9 @@
 //! must not keep the engines it finds: they go to the roster of `engines`. Invariants: a search is cheap;
 //! files are never read on the thread of the network; no namespace is entered.
 
+mod ask;
 mod launched;
+mod look;
 mod model_file;
 mod namespace;
 mod owner;
@@ -15,40 +17,62 @@ mod scan;
 mod user;
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
+pub(super) use ask::{Asks, Candidate, Fairness, ask_all};
 pub(super) use launched::{Launched, Told};
+use look::{Look, Round};
 use namespace::Namespaces;
 pub(super) use owner::Listed;
 use owner::{Owners, Process};
-use places::{Here, How, Place, Places};
+use places::{Here, How, Places};
 use readers::Readers;
+use reqwest::Client;
 use scan::{Pid, Processes, Scanner};
 use user::User;
+pub(super) use user::is_stranger;
 
-use super::aside::Turns;
-use super::engines::{Identity, Net, Placed};
-use super::fingerprint;
-use super::pages::Pages;
+use super::engines::{Net, STOP_POLL};
 use super::process::{holds_device, in_first_pid_namespace};
-use super::scrape::{self, Asker};
-use super::work::Spent;
+use super::{scrape, thread};
 use crate::engine::launch::{Family, Role};
 use crate::engine::options::Options;
 use crate::model::limits::FOUND_ENGINES;
-use crate::model::{Batch, SourceId, SourceState, text};
-use crate::net::endpoint::Endpoint;
+use crate::model::{Batch, SourceId, SourceState};
+use crate::net::tls::Authorities;
 
-/// Searches for ever. Without `list`, nothing is asked or listed: it only tells about what is listed.
-pub(super) async fn search(net: Arc<Net>, list: bool) {
+/// Starts the search on a thread of its own, `warptop-search`: what it asks has not shown that it is an engine, and whatever
+/// that answers keeps no engine from being read. Without `list`, nothing is asked or listed: it only tells about what is
+/// listed.
+pub(super) fn start(net: &Arc<Net>, list: bool) {
+    let net = Arc::clone(net);
+    let context = net.context.clone();
+    thread::start(&context, SourceId::Discovery, "warptop-search", move |context| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        // Addresses of this host are asked over http only.
+        let client = scrape::client(net.timing.timeout / 2, &Authorities::default(), false);
+        let (Ok(runtime), Ok(client)) = (runtime, client) else {
+            let words = "engines cannot be looked for: the network cannot be used";
+            return thread::say(context, SourceId::Discovery, SourceState::Failed(words.into()));
+        };
+        runtime.block_on(async {
+            tokio::spawn(search(net, client, list));
+            while !context.stop.stopped() {
+                tokio::time::sleep(STOP_POLL).await;
+            }
+        });
+        runtime.shutdown_background();
+    });
+}
+
+async fn search(net: Arc<Net>, client: Client, list: bool) {
     // The named engines come first, so that none of them is found a second time.
     while !net.all_tried() {
         tokio::time::sleep(net.timing.period / 10).await;
     }
     let (looks, started) = (HashMap::new(), HashMap::new());
-    let readers = Arc::default();
-    let mut search = Search { net, list, eyes: Eyes::default(), looks, started, readers, body: Vec::new() };
+    let (readers, eyes, fairness) = (Arc::default(), Eyes::default(), Fairness::default());
+    let mut search = Search { net, client, list, eyes, looks, started, readers, fairness };
     loop {
         search.once().await;
         let timing = &search.net.timing;
@@ -57,8 +81,8 @@ pub(super) async fn search(net: Arc<Net>, list: bool) {
     }
 }
 
-/// Where processes with this name can be asked, for sources other than engines; the likeliest first.
-pub(super) fn places_of_program(name: &str) -> Vec<SocketAddr> {
+/// Where processes with this name can be asked, for sources other than engines.
+pub(super) fn places_of_program(name: &str) -> Vec<Candidate> {
     let mut namespaces = Namespaces::default();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok());
@@ -66,7 +90,9 @@ pub(super) fn places_of_program(name: &str) -> Vec<SocketAddr> {
         .filter(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name));
     let mut found = Vec::new();
     for pid in named {
-        found.extend(places::places_at(pid, None, None, &mut namespaces).list.iter().map(|place| place.at));
+        let (user, places) = (User::of(pid).map(|user| user.id), places::places_at(pid, None, None, &mut namespaces));
+        let places = places.list.iter().enumerate();
+        found.extend(places.map(|(rank, place)| Candidate { user, rank, at: place.at }));
     }
     found
 }
@@ -84,6 +110,7 @@ struct Eyes {
 #[derive(Debug)]
 struct Suspect {
     process: Process,
+    user: Option<u32>,
     family: Family,
     places: Places,
     /// When it and its relatives started, Unix seconds.
@@ -97,11 +124,13 @@ struct Sight {
     /// Processes of `resting` that are still there.
     resting: HashSet<Process>,
     here: Here,
+    /// Users whose sockets are where each engine of the list is asked.
+    users: HashMap<u8, HashSet<u32>>,
 }
 
 impl Eyes {
     /// Looks at every process; where those listen that are not in `resting`.
-    fn look(&mut self, resting: &HashSet<Process>) -> Sight {
+    fn look(&mut self, resting: &HashSet<Process>, listed: &[Listed]) -> Sight {
         self.processes = self.scanner.scan();
         self.namespaces = Namespaces::default();
         let mut sight = Sight::default();
@@ -116,7 +145,12 @@ impl Eyes {
             let own = places.list.iter().filter(|place| place.how == How::Own);
             sight.here.taken.extend(own.map(|place| place.at.port()));
             let starts = places::starts_of(pid, &self.processes);
-            sight.suspects.push(Suspect { process, family: launch.family, places, starts });
+            let user = User::of(pid).map(|user| user.id);
+            sight.suspects.push(Suspect { process, user, family: launch.family, places, starts });
+        }
+        if !sight.suspects.is_empty() {
+            let users = |engine: &Listed| (engine.index, owner::users_at(&engine.endpoint, &mut self.namespaces));
+            sight.users = listed.iter().map(users).collect();
         }
         if sight.suspects.iter().any(|suspect| suspect.places.list.iter().any(|place| place.how == How::Inside)) {
             sight.here.addresses = self.namespaces.own().map(|own| own.addresses.clone()).unwrap_or_default();
@@ -132,7 +166,7 @@ impl Eyes {
         let mut owned = Vec::with_capacity(listed.len());
         for engine in listed {
             for (_, process) in found.iter().filter(|(index, _)| *index == engine.index) {
-                self.owners.found(engine, *process, &self.processes);
+                self.owners.found(engine, *process, &self.processes, &mut self.namespaces);
             }
             let owner = self.owners.of(engine, self.scanner.round, &self.processes, &mut self.namespaces);
             let words = |process: Process| (process.pid.unsigned_abs(), self.scanner.words(process.pid));
@@ -162,44 +196,16 @@ struct Owned {
     launched: bool,
 }
 
-/// Searches to leave out before the same process is looked at again, from what one of its sockets said.
-const fn rounds_to_rest(trouble: &scrape::Trouble) -> u32 {
-    if trouble.may_pass_soon() { 1 } else { Scanner::AGAIN }
-}
-
-/// What came of looking at a process.
-#[derive(Clone, Debug)]
-struct Look {
-    /// Not to be looked at before that round; [`Look::SETTLED`] when its engine is listed.
-    until: u32,
-    trouble: Option<Trouble>,
-    full: bool,
-    /// Number of the engine that it answers as.
-    engine: Option<u8>,
-}
-
-/// Why a process is not listed as an engine.
-#[derive(Clone, Debug)]
-enum Trouble {
-    /// It may yet be, or is a process beside one that is: of interest while there is no engine.
-    Passing(String),
-    /// It is an engine, but it cannot be reached from here, or wants a key.
-    Lasting(String),
-}
-
-impl Look {
-    const SETTLED: u32 = u32::MAX;
-}
-
 struct Search {
     net: Arc<Net>,
+    client: Client,
     list: bool,
     eyes: Eyes,
     looks: HashMap<Process, Look>,
     /// The process of each engine whose start was told.
     started: HashMap<u8, Process>,
     readers: Arc<Readers>,
-    body: Vec<u8>,
+    fairness: Fairness,
 }
 
 /// Tells the roster how an engine was started, once its model's configuration was read.
@@ -216,20 +222,32 @@ impl Search {
         let round = self.eyes.scanner.round.wrapping_add(1);
         let resting: HashSet<_> =
             self.looks.iter().filter(|(_, look)| round < look.until).map(|(process, _)| *process).collect();
-        let (sight, mut took) = self.read(move |eyes| eyes.look(&resting)).await;
-        let mut looks: HashMap<_, _> =
-            sight.resting.iter().filter_map(|process| Some((*process, self.looks.remove(process)?))).collect();
-        for suspect in &sight.suspects {
-            looks.insert(suspect.process, self.look(suspect, &sight.here).await);
-        }
-        self.looks = looks;
+        let listed = self.net.listed();
+        let (mut sight, mut took) = self.read(move |eyes| eyes.look(&resting, &listed)).await;
+        // What is known is told before anybody is asked, who may be slow.
         took += self.tell().await;
+        if !sight.suspects.is_empty() || self.looks.len() > sight.resting.len() {
+            let resting = sight.resting.iter().filter_map(|process| Some((*process, self.looks.remove(process)?)));
+            let mut looks: HashMap<_, _> = resting.collect();
+            looks.extend(self.ask(std::mem::take(&mut sight)).await);
+            self.looks = looks;
+            took += self.tell().await;
+        }
         if self.list {
             let mut batch = Batch::new(SourceId::Discovery, at, Batch::FOREVER);
             batch.took_us = u32::try_from(took).unwrap_or(u32::MAX);
             batch.state = Some(self.state());
             self.net.context.sink.send(&batch);
         }
+    }
+
+    /// Asks where suspects listen.
+    async fn ask(&mut self, sight: Sight) -> Vec<(Process, Look)> {
+        let mut round = Round::new(Arc::clone(&self.net), self.client.clone(), self.list, sight);
+        self.fairness.begin();
+        round.advance(&self.fairness);
+        ask_all(&mut round, &mut self.fairness).await;
+        round.looks(self.eyes.scanner.round, &self.fairness)
     }
 
     /// Runs what reads files on a thread for that. Returns what it gave and how long it took, µs.
@@ -283,127 +301,15 @@ impl Search {
             );
             return SourceState::Degraded(words.into());
         }
-        let troubles = || self.looks.values().filter_map(|look| look.trouble.as_ref());
-        let lasting = troubles().find_map(|trouble| match trouble {
-            Trouble::Lasting(words) => Some(words),
-            Trouble::Passing(_) => None,
-        });
-        let any = troubles().map(|(Trouble::Passing(words) | Trouble::Lasting(words))| words).next();
         let none = self.net.engines() == 0;
-        match lasting.or(any.filter(|_| none)) {
-            Some(words) => SourceState::Degraded(words.as_str().into()),
+        match Look::words(&self.looks, none) {
+            Some(words) => SourceState::Degraded(words.into()),
             None if none => {
                 SourceState::Absent("no serving engine on this host: start one, or give its --engine URL".into())
             }
             None => SourceState::Ok,
         }
     }
-
-    /// Takes the fingerprint of what listens in this process, until one place is its engine's.
-    async fn look(&mut self, suspect: &Suspect, here: &Here) -> Look {
-        let Suspect { process: Process { pid, .. }, family, places, starts } = suspect;
-        let name = family.name();
-        let mut look = Look { until: Look::SETTLED, trouble: None, full: false, engine: None };
-        let mut trouble = Trouble::Passing(if places.hidden {
-            format!("{name} (pid {pid}) is another user's, so its port cannot be seen: give its --engine URL")
-        } else {
-            format!("{name} (pid {pid}) runs but does not listen yet")
-        });
-        if let Some(at) = places.shut {
-            trouble = Trouble::Lasting(format!(
-                "{name} (pid {pid}) listens only at {at} inside a network namespace of its own (a container), where \
-                 nobody outside can ask: start it with --host 0.0.0.0, or run warptop inside"
-            ));
-        }
-        if places.dishonest {
-            trouble = Trouble::Lasting(format!(
-                "{name} (pid {pid}) is another user's, in a network namespace whose addresses that user may have chosen, \
-                 so it is not asked: give its --engine URL"
-            ));
-        }
-        let mut rest = if places.list.is_empty() && places.shut.is_none() { 1 } else { Scanner::AGAIN };
-        for place in &places.list {
-            match self.ask(*place, starts, here).await {
-                Ok(Asked::Listed(index)) => {
-                    look.engine = Some(index);
-                    return look;
-                }
-                Ok(Asked::Full) => look.full = true,
-                Ok(Asked::Another) => {
-                    trouble = Trouble::Lasting(format!(
-                        "{name} (pid {pid}) cannot be reached from outside its container: what answers at {} is \
-                         another process; publish its port, or run warptop inside",
-                        place.at
-                    ));
-                }
-                Ok(Asked::Nothing) => {}
-                Err(error) => {
-                    rest = rest.min(rounds_to_rest(&error));
-                    let words = text::clean(&format!("{name} (pid {pid}) at {}: {error}", place.at));
-                    trouble = if matches!(error, scrape::Trouble::Unauthorized { .. }) {
-                        Trouble::Lasting(words)
-                    } else {
-                        Trouble::Passing(words)
-                    };
-                }
-            }
-        }
-        look.until = self.eyes.scanner.round.wrapping_add(rest);
-        // An engine that is listed at a place that leads here by ways unknown has no trouble.
-        let listed =
-            matches!(trouble, Trouble::Lasting(_)) && self.net.has_started(|start| places::is_one_of(start, starts));
-        look.trouble = Some(trouble).filter(|_| !look.full && !listed);
-        look
-    }
-
-    async fn ask(&mut self, place: Place, starts: &[f64], here: &Here) -> Result<Asked, scrape::Trouble> {
-        let Ok(endpoint) = Endpoint::local(place.at) else { return Ok(Asked::Nothing) };
-        let endpoint = self.net.access.equip(endpoint, false);
-        if let Some((index, start)) = self.net.holds(&endpoint) {
-            return Ok(if places::is_it(place, start, starts, here) { Asked::Listed(index) } else { Asked::Another });
-        }
-        if !self.list {
-            return Ok(Asked::Nothing);
-        }
-        let identity = self.fingerprint(&endpoint).await?;
-        if !places::is_it(place, identity.start, starts, here) {
-            return Ok(Asked::Another);
-        }
-        Ok(match self.net.place(endpoint, identity, place.how != How::Own) {
-            (Placed::Full, _) | (_, None) => Asked::Full,
-            (_, Some(index)) => Asked::Listed(index),
-        })
-    }
-
-    async fn fingerprint(&mut self, endpoint: &Endpoint) -> Result<Identity, scrape::Trouble> {
-        let mut spent = Spent::default();
-        let turns = Turns::of_a_stranger();
-        let asker = Asker { limit: self.net.timing.timeout / 2, ..self.net.asker(endpoint, &turns) };
-        let found = fingerprint::recognise(&asker, &mut self.body, &mut spent).await?;
-        let mut pages = Pages::new(Batch::new(SourceId::Discovery, self.net.context.clock.now(), 0));
-        pages.body = std::mem::take(&mut self.body);
-        let bytes = pages.bytes();
-        let endpoint = endpoint.clone();
-        let work = move || {
-            pages.translate(found, 0, false);
-            endpoint.mask(&mut pages.batch);
-            Identity::of(found.adapter, &pages.batch)
-        };
-        self.net.desk.run(bytes, &mut spent, work).await.ok_or(scrape::Trouble::Broken)
-    }
-}
-
-/// What came of asking at one place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    /// It is the engine with this number.
-    Listed(u8),
-    /// It is an engine, but the list is full.
-    Full,
-    /// An engine answers, but it is another process.
-    Another,
-    /// It was not asked.
-    Nothing,
 }
 
 /// Every parser below on the same text, for `fuzz/`.

@@ -15,6 +15,16 @@ use procfs::net::TcpNetEntries;
 use procfs::process::{FDTarget, Process};
 use procfs::{FromBufReadSI, current_system_info};
 
+/// A socket on which somebody listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ListeningSocket {
+    /// The address that it is bound to.
+    pub(super) at: SocketAddr,
+    pub(super) inode: u64,
+    /// The user that made it, as the kernel says.
+    pub(super) user: u32,
+}
+
 /// One network namespace.
 #[derive(Debug)]
 pub(super) struct Namespace {
@@ -22,8 +32,7 @@ pub(super) struct Namespace {
     link: PathBuf,
     /// It is warptop's own.
     pub(super) own: bool,
-    /// Listening sockets: local address and inode.
-    pub(super) listening: Vec<(SocketAddr, u64)>,
+    pub(super) listening: Vec<ListeningSocket>,
     /// Its own addresses, without loopback and link-local ones.
     pub(super) addresses: Vec<IpAddr>,
 }
@@ -31,6 +40,7 @@ pub(super) struct Namespace {
 impl Namespace {
     #[cfg(test)]
     pub(super) fn for_test(own: bool, listening: Vec<(SocketAddr, u64)>, addresses: &[&str]) -> Self {
+        let listening = listening.into_iter().map(|(at, inode)| ListeningSocket { at, inode, user: 0 }).collect();
         let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
         Self { link: PathBuf::new(), own, listening, addresses }
     }
@@ -76,9 +86,9 @@ const MOST: usize = 128;
 /// Most open files of a process that are looked at for sockets.
 const MOST_FILES: usize = 65_536;
 
-/// Local addresses and inodes of the listening sockets in a `/proc/net/tcp` or `tcp6`, which has them before all others:
+/// The listening sockets in a `/proc/net/tcp` or `tcp6`, which has them before all others:
 /// no more is read than the first line of a connection.
-fn listening(lines: impl Iterator<Item = String>, most: usize) -> Vec<(SocketAddr, u64)> {
+fn listening(lines: impl Iterator<Item = String>, most: usize) -> Vec<ListeningSocket> {
     const LISTEN: &str = "0A";
     let is_listening = |line: &String| line.split_ascii_whitespace().nth(3) == Some(LISTEN);
     let mut lines = lines;
@@ -89,7 +99,8 @@ fn listening(lines: impl Iterator<Item = String>, most: usize) -> Vec<(SocketAdd
     }
     text.push('\n');
     let entries = TcpNetEntries::from_buf_read(text.as_bytes(), current_system_info());
-    entries.map(|entries| entries.0).unwrap_or_default().into_iter().map(|e| (e.local_address, e.inode)).collect()
+    let socket = |e: procfs::net::TcpNetEntry| ListeningSocket { at: e.local_address, inode: e.inode, user: e.uid };
+    entries.map(|entries| entries.0).unwrap_or_default().into_iter().map(socket).collect()
 }
 
 /// What was read of namespaces in one go.
@@ -363,7 +374,8 @@ short
         let address = listener.local_addr().unwrap();
         let mut namespaces = Namespaces::default();
         let own = namespaces.own().unwrap();
-        let inode = own.listening.iter().find(|(at, _)| *at == address).map(|(_, inode)| *inode).unwrap();
+        let ListeningSocket { inode, user, .. } = *own.listening.iter().find(|socket| socket.at == address).unwrap();
+        assert_eq!(user, rustix::process::geteuid().as_raw());
         assert!(own.own);
         assert!(sockets_of(i32::try_from(std::process::id()).unwrap()).unwrap().contains(&inode));
         assert!(namespaces.of(-1).is_none() && sockets_of(-1).is_none());

@@ -9,7 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::namespace::{Namespaces, sockets_of};
+use super::namespace::{ListeningSocket, Namespace, Namespaces, sockets_of};
 use super::scan::{Pid, Processes, Scanner};
 use super::user::{User, has_honest_addresses};
 use crate::engine::launch;
@@ -43,8 +43,20 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// Notes that the socket of `process` was found to be that of an engine.
-    pub(super) fn found(&mut self, engine: &Listed, process: Process, processes: &Processes) {
+    /// Notes that a process was found to answer as an engine, if it can be the one at the engine's address.
+    pub(super) fn found(
+        &mut self,
+        engine: &Listed,
+        process: Process,
+        processes: &Processes,
+        namespaces: &mut Namespaces,
+    ) {
+        if may_answer(process, &engine.endpoint, namespaces) {
+            self.note(engine, process, processes);
+        }
+    }
+
+    fn note(&mut self, engine: &Listed, process: Process, processes: &Processes) {
         let held = self.by_engine.get(&engine.index).filter(|(at, held)| {
             *at == engine.endpoint
                 && processes.lives(held.pid, held.start)
@@ -109,6 +121,45 @@ fn host_of(endpoint: &Endpoint) -> Option<Host> {
     name.eq_ignore_ascii_case(own.trim()).then_some(Host::This)
 }
 
+/// The sockets of warptop's own namespace to one of which an engine's address leads; none where it leads elsewhere.
+fn led_to<'a>(endpoint: &Endpoint, own: &'a Namespace) -> impl Iterator<Item = &'a ListeningSocket> {
+    let (host, port) = (host_of(endpoint), endpoint.port());
+    let host = host.filter(|host| match host {
+        Host::Address(ip) => ip.is_loopback() || own.addresses.contains(ip),
+        Host::This | Host::Localhost => true,
+    });
+    own.listening.iter().filter(move |socket| {
+        let bound = socket.at.ip().to_canonical();
+        socket.at.port() == port
+            && host.is_some_and(|host| match host {
+                _ if bound.is_unspecified() => true,
+                Host::This => true,
+                Host::Localhost => is_of_localhost(bound),
+                Host::Address(ip) => bound == ip,
+            })
+    })
+}
+
+/// The users whose sockets an engine's address leads to, on this host.
+pub(super) fn users_at(endpoint: &Endpoint, namespaces: &mut Namespaces) -> HashSet<u32> {
+    namespaces.own().map(|own| led_to(endpoint, own).map(|socket| socket.user).collect()).unwrap_or_default()
+}
+
+/// Whether a process that answers as an engine can be the one that answers at the engine's address: whoever repeats the
+/// answers of another process at an address of his own is not that process. What lives in another network namespace
+/// was told apart by its start.
+fn may_answer(process: Process, endpoint: &Endpoint, namespaces: &mut Namespaces) -> bool {
+    if namespaces.of(process.pid).is_some_and(|theirs| !theirs.own) {
+        return true;
+    }
+    let Some(own) = namespaces.own() else { return false };
+    let mut sockets = led_to(endpoint, own);
+    match sockets_of(process.pid) {
+        Some(held) => sockets.any(|socket| held.contains(&socket.inode)),
+        None => User::of(process.pid).is_some_and(|user| sockets.any(|socket| socket.user == user.id)),
+    }
+}
+
 /// The process that listens where an engine is asked.
 fn listener(endpoint: &Endpoint, processes: &Processes, namespaces: &mut Namespaces) -> Option<Process> {
     let (host, port) = (host_of(endpoint)?, endpoint.port());
@@ -119,18 +170,7 @@ fn listener(endpoint: &Endpoint, processes: &Processes, namespaces: &mut Namespa
     {
         return inside(SocketAddr::new(ip, port), processes, namespaces);
     }
-    let asked = |bound: IpAddr| match host {
-        _ if bound.is_unspecified() => true,
-        Host::This => true,
-        Host::Localhost => is_of_localhost(bound),
-        Host::Address(ip) => bound == ip,
-    };
-    let inodes: HashSet<u64> = own
-        .listening
-        .iter()
-        .filter(|(at, _)| at.port() == port && asked(at.ip().to_canonical()))
-        .map(|(_, inode)| *inode)
-        .collect();
+    let inodes: HashSet<u64> = led_to(endpoint, own).map(|socket| socket.inode).collect();
     let trusted = |pid| User::of(pid).is_some_and(|user| !user.is_stranger());
     if let Some(target) = published(port, processes, trusted) {
         return inside(target, processes, namespaces);
@@ -168,7 +208,7 @@ fn inside(at: SocketAddr, processes: &Processes, namespaces: &mut Namespaces) ->
             bound.port() == at.port() && (ip.is_unspecified() || ip == at.ip())
         };
         let inodes: HashSet<u64> =
-            namespace.listening.iter().filter(|(bound, _)| is_there(bound)).map(|(_, inode)| *inode).collect();
+            namespace.listening.iter().filter(|socket| is_there(&socket.at)).map(|socket| socket.inode).collect();
         if sockets_of(pid).is_some_and(|held| !held.is_disjoint(&inodes)) {
             holders.push(pid);
         }
@@ -271,11 +311,11 @@ mod tests {
         let engine = Listed { index: 0, endpoint: endpoint("127.0.0.1:1"), up: true, launched: false };
         let mut owners = Owners::default();
         for pid in [10, 11, 13] {
-            owners.found(&engine, Process { pid, start: 7 }, &processes);
+            owners.note(&engine, Process { pid, start: 7 }, &processes);
         }
         assert_eq!(owners.of(&engine, 1, &processes, &mut Namespaces::default()).map(|p| p.pid), Some(11));
         let restarted = Processes::for_test(&["12 1 bash"]);
-        owners.found(&engine, Process { pid: 99, start: 8 }, &restarted);
+        owners.note(&engine, Process { pid: 99, start: 8 }, &restarted);
         assert_eq!(owners.by_engine[&0].1, Process { pid: 99, start: 8 }, "the old one is gone");
     }
 
@@ -293,5 +333,12 @@ mod tests {
         assert_eq!(found("localhost"), Some(own));
         assert_eq!(found("127.0.0.2"), None, "it does not listen there");
         assert_eq!(found("192.0.2.77"), None, "another machine's");
+        let this = Process { pid: own, start: processes.get(own).unwrap().start };
+        let may = |host: &str| may_answer(this, &endpoint(&format!("{host}:{port}")), &mut Namespaces::default());
+        assert!(may("127.0.0.1") && may("localhost"));
+        assert!(!may("127.0.0.2") && !may("192.0.2.77"), "it holds no socket to which that leads");
+        let user = rustix::process::geteuid().as_raw();
+        let users = |host: &str| users_at(&endpoint(&format!("{host}:{port}")), &mut Namespaces::default());
+        assert_eq!((users("127.0.0.1"), users("127.0.0.2")), (HashSet::from([user]), HashSet::new()));
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn places_at(pid: Pid, told: Option<u16>, usual: Option<u16>, namespa
 const TRITON_METRICS: u16 = 8002;
 
 fn in_namespace(namespace: &Namespace, inodes: &HashSet<u64>, likely: Option<u16>) -> Places {
-    let held = namespace.listening.iter().filter(|(_, inode)| inodes.contains(inode)).map(|(at, _)| *at);
+    let held = namespace.listening.iter().filter(|socket| inodes.contains(&socket.inode)).map(|socket| socket.at);
     let (mut bound, others): (Vec<_>, Vec<_>) = held.partition(|at| Some(at.port()) == likely);
     bound.extend(others);
     bound.truncate(MOST_SOCKETS);

@@ -55,7 +55,7 @@ impl User {
 }
 
 /// Whether a user id is neither that of the one who runs warptop nor root's.
-pub(super) fn is_stranger(id: u32) -> bool {
+pub(in crate::sampler) fn is_stranger(id: u32) -> bool {
     id != 0 && id != rustix::process::geteuid().as_raw()
 }
 
