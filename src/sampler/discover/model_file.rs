@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, open, openat2};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat, openat2, readlinkat};
 
 use super::scan::Pid;
 use super::user::User;
@@ -19,6 +19,15 @@ use crate::engine::options::Model;
 
 /// Longest file that is read, bytes.
 const LONGEST: u64 = 1 << 20;
+
+/// Most links that are followed at the end of a path; the cache of Hugging Face has one.
+const MOST_LINKS: usize = 8;
+
+/// Deepest directory that is looked into.
+const DEEPEST: usize = 128;
+
+/// How a directory is opened to look into it.
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// What describes a model.
 #[derive(Debug)]
@@ -84,19 +93,61 @@ const OF_THE_KERNEL: &[u64] = &[
 impl Files {
     fn of(pid: Pid) -> Result<Self, String> {
         const HIDDEN: &str = "its files cannot be seen: it is another user's process";
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = open(format!("/proc/{pid}/root"), flags, Mode::empty()).map_err(|_| HIDDEN)?;
+        let root = open(format!("/proc/{pid}/root"), DIRECTORY, Mode::empty()).map_err(|_| HIDDEN)?;
         Ok(Self { root, user: User::of(pid).ok_or(HIDDEN)? })
     }
 
     /// A regular file, found but not yet opened: opening a device or a pipe may do something, or wait.
     fn regular(&self, path: &str) -> io::Result<OwnedFd> {
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let found = openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+        let found = self.find(path)?;
         let stat = fstat(&found)?;
         let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
             && !OF_THE_KERNEL.contains(&fstatfs(&found)?.f_type.cast_unsigned());
         if plain && self.user.may_read(&stat) { Ok(found) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+
+    /// The file at a path, links followed, if the user may look it up: a file that anybody may read in a directory of
+    /// somebody else's that only its owner may enter is none of a stranger's.
+    fn find(&self, path: &str) -> io::Result<OwnedFd> {
+        let mut path = path.to_owned();
+        for _ in 0..MOST_LINKS {
+            let (directory, name) = path.rsplit_once('/').ok_or(io::ErrorKind::InvalidInput)?;
+            let directory = if directory.is_empty() { "/" } else { directory };
+            let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+            let inside = openat2(&self.root, directory, DIRECTORY, Mode::empty(), resolve)?;
+            if !self.may_enter(&inside)? {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            let Ok(target) = readlinkat(&inside, name, Vec::new()) else {
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                return Ok(openat(&inside, name, flags, Mode::empty())?);
+            };
+            let target = target.to_str().map_err(|_| io::ErrorKind::InvalidData)?;
+            path = if target.starts_with('/') { target.to_owned() } else { format!("{directory}/{target}") };
+        }
+        Err(io::ErrorKind::InvalidInput.into())
+    }
+
+    /// Whether the user may enter a directory and all above it, up to the root of the process.
+    fn may_enter(&self, directory: &OwnedFd) -> io::Result<bool> {
+        if !self.user.is_stranger() {
+            return Ok(true);
+        }
+        let is_same = |a: &Stat, b: &Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
+        let root = fstat(&self.root)?;
+        let mut directory = directory.try_clone()?;
+        for _ in 0..DEEPEST {
+            let stat = fstat(&directory)?;
+            if !self.user.may_search(&stat) {
+                return Ok(false);
+            }
+            let above = openat(&directory, "..", DIRECTORY, Mode::empty())?;
+            if is_same(&stat, &root) || is_same(&stat, &fstat(&above)?) {
+                return Ok(true);
+            }
+            directory = above;
+        }
+        Ok(false)
     }
 
     fn text(&self, path: &str) -> io::Result<String> {
@@ -284,12 +335,34 @@ mod tests {
         let config = dir.path().join("config.json");
         fs::write(&config, "{}").unwrap();
         let path = config.to_str().unwrap();
+        let set_mode = |path: &Path, mode| {
+            fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        };
+        set_mode(dir.path(), 0o755);
         let stranger = rustix::process::geteuid().as_raw().wrapping_add(4242);
         let files = Files { user: User::for_test(stranger, vec![]), ..Files::of(own()).unwrap() };
         for (mode, read) in [(0o600, false), (0o640, false), (0o644, true)] {
-            fs::set_permissions(&config, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            set_mode(&config, mode);
             assert_eq!(files.text(path).is_ok(), read, "{}", if read { "found" } else { "not found" });
             assert_eq!(Files::of(own()).unwrap().text(path).ok().as_deref(), Some("{}"), "{mode:o}, for its owner");
+        }
+        // A file that all may read, below a directory that only its owner may enter, by its path and by links to both.
+        let open = tempfile::tempdir().unwrap();
+        let link = |name: &str, target: &Path| {
+            std::os::unix::fs::symlink(target, open.path().join(name)).unwrap();
+            open.path().join(name)
+        };
+        let below = dir.path().join("below");
+        fs::create_dir(&below).unwrap();
+        fs::write(below.join("config.json"), "{}").unwrap();
+        let by_file = link("config.json", &below.join("config.json"));
+        let by_directory = link("model", &below).join("config.json");
+        set_mode(open.path(), 0o755);
+        for (mode, read) in [(0o755, true), (0o711, true), (0o744, false), (0o700, false)] {
+            set_mode(dir.path(), mode);
+            for path in [&below.join("config.json"), &by_file, &by_directory] {
+                assert_eq!(files.text(path.to_str().unwrap()).is_ok(), read, "{mode:o} {path:?}");
+            }
         }
     }
 }

@@ -40,17 +40,27 @@ impl User {
 
     /// Whether it may read a file, by the file's owner, group and mode. Whoever runs warptop may read what warptop may.
     pub(super) fn may_read(&self, file: &Stat) -> bool {
-        if self.id == rustix::process::geteuid().as_raw() || self.id == 0 {
+        self.has(0o4, file)
+    }
+
+    /// The same for looking up a name in a directory.
+    pub(super) fn may_search(&self, directory: &Stat) -> bool {
+        self.has(0o1, directory)
+    }
+
+    /// Whether the mode of a file gives a right (one of the three bits) to this user.
+    fn has(&self, right: u32, file: &Stat) -> bool {
+        if !self.is_stranger() {
             return true;
         }
-        let bit = if file.st_uid == self.id {
-            0o400
+        let class = if file.st_uid == self.id {
+            6
         } else if self.groups.contains(&file.st_gid) {
-            0o040
+            3
         } else {
-            0o004
+            0
         };
-        file.st_mode & bit != 0
+        file.st_mode & (right << class) != 0
     }
 }
 
