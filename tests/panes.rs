@@ -6,6 +6,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use warptop::app::{App, Cost, Event, Origin, Seen, View};
 use warptop::diagnosis::Timeline;
 use warptop::engine::{self, Answers, Memory};
 use warptop::model::ceiling::CeilingOrigin;
-use warptop::model::{Batch, Edge, FactKey, Mark, Metric, SourceId, SourceState, Subject};
+use warptop::model::{Batch, Edge, FactKey, Mark, Metric, Reading, SourceId, SourceState, Subject, Why};
 use warptop::store::{Data, Retention, Store};
 use warptop::ui::pane::{Context, Pane, PaneSpec};
 use warptop::ui::panes::PANES;
@@ -344,4 +345,47 @@ fn conformance_finds_faults() {
     assert!(check(&faulty::OVERFLOWS).unwrap_err().contains("outside its area"));
     assert!(check(&faulty::WAVERS).unwrap_err().contains("in two ways"));
     check(&faulty::FAULTLESS).unwrap();
+}
+
+/// A driver that did not answer for 40 of 60 s, and not for 5 s before the last: shares of the minute are of what was
+/// measured and marked.
+#[test]
+fn what_was_hardly_measured_of_a_gpu_is_marked() {
+    let (theme, diagnosis) = (Theme::FULL, Timeline::default());
+    let seen = |id: &str, silent: Range<u64>| {
+        let store = common::empty();
+        for second in 0..=60_u64 {
+            let at = common::END - 60_000 + second * 1000;
+            let mut batch = Batch::new(SourceId::Nvml, at, 1500);
+            batch.fact(Subject::Gpu(0), FactKey::Name, "NVIDIA H200");
+            batch.state = Some(SourceState::Ok);
+            let read = |value: f64| if silent.contains(&second) { Reading::Missing(Why::Failed) } else { value.into() };
+            batch.push(Subject::Gpu(0), Metric::SmActive, read(81.0));
+            batch.push(Subject::Gpu(0), Metric::DramActive, read(46.0));
+            batch.push(Subject::Gpu(0), Metric::SmClock, read(1485.0));
+            batch.push(Subject::Gpu(0), Metric::Temp, read(55.0));
+            batch.push(Subject::Gpu(0), Metric::ThrottledPowerCap, read(1000.0 * second as f64));
+            store.push(&batch);
+        }
+        let view = View { span_ms: 60_000, ..View::new(common::END) };
+        let context = Context { view: &view, theme: &theme, timeline: &diagnosis, focused: false };
+        let area = Rect::new(0, 0, 118, 20);
+        let mut pane = (PANES.iter().find(|spec| spec.id == id).unwrap().new)();
+        let mut buf = Buffer::empty(area);
+        pane.prepare(&store.read(), &context, area);
+        pane.draw(area, &mut buf, &context);
+        let text: String = buf.content.iter().map(Cell::symbol).collect();
+        (pane.title().to_owned(), text)
+    };
+    let (title, text) = seen("clocks", 10..50);
+    assert_eq!(title, "power cap 100 %* of 19 s");
+    assert!(text.contains("throttled in 19 s: P power cap 100 %*"), "{text}");
+    assert!(seen("gpu_strip", 10..50).1.contains("power cap 100 %*"));
+    assert_eq!(seen("gpu_strip", 10..50).0, "NVIDIA H200: SM 81 %, DRAM 46 %", "the last seconds were measured");
+    assert_eq!(seen("gpu_strip", 56..60).0, "NVIDIA H200: SM 81 %*, DRAM 46 %*");
+    assert!(seen("sm_dram", 56..60).0.starts_with("SM 81 %*, DRAM 46 %*"));
+    for id in ["clocks", "gpu_strip", "sm_dram"] {
+        let (title, text) = seen(id, 0..0);
+        assert!(!title.contains('*') && !text.contains('*'), "{title}\n{text}");
+    }
 }

@@ -57,6 +57,8 @@ pub fn reasons(bits: Reading) -> impl Iterator<Item = &'static Reason> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Throttled {
     per_reason: [Reading; REASONS.len()],
+    /// How much of the window was measured, ms.
+    pub measured_ms: u64,
 }
 
 impl Throttled {
@@ -67,7 +69,9 @@ impl Throttled {
             Some(counter) => data.mean(Subject::Gpu(gpu), counter, window).map(|ms| ms.clamp(0.0, 1000.0)),
             None => Reading::Missing(Why::Unsupported),
         };
-        Self { per_reason: REASONS.each_ref().map(rate) }
+        let counters = REASONS.iter().filter_map(|reason| reason.counter);
+        let measured = counters.map(|counter| data.measured_ms(Subject::Gpu(gpu), counter, window)).max();
+        Self { per_reason: REASONS.each_ref().map(rate), measured_ms: measured.unwrap_or(0) }
     }
 
     /// Each counted reason with its time in ms per second (0 to 1000), the most serious first.

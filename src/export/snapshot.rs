@@ -283,11 +283,16 @@ fn gpu(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) ->
             remapped_rows: gaps.whole("health.remapped_rows", newest(Metric::RemappedRows)),
             remap_pending: gaps.whole("health.remap_pending", newest(Metric::RemapPending)),
         },
-        measured_s: measured_of_gpu(data, subject, window, &time),
+        measured_s: measured_of_gpu(data, (subject, window), &throttled, &time),
     }
 }
 
-fn measured_of_gpu(data: &Data, subject: Subject, window: Window, time: &BusyTime) -> Coverage {
+fn measured_of_gpu(
+    data: &Data,
+    (subject, window): (Subject, Window),
+    throttled: &Throttled,
+    time: &BusyTime,
+) -> Coverage {
     let figures = [
         ("sm_active_pct", Metric::SmActive),
         ("sm_occupancy_pct", Metric::SmOccupancy),
@@ -304,9 +309,7 @@ fn measured_of_gpu(data: &Data, subject: Subject, window: Window, time: &BusyTim
         ("nvlink_tx_bytes_per_s", Metric::NvlinkTx),
     ];
     let mut measured = Coverage::of(data, subject, window, &figures);
-    let counters = REASONS.iter().filter_map(|reason| reason.counter);
-    let throttled = counters.map(|counter| data.measured_ms(subject, counter, window)).max();
-    measured.note("throttled_ms_per_s", throttled.unwrap_or(0));
+    measured.note("throttled_ms_per_s", throttled.measured_ms);
     measured.note("busy", time.known_ms());
     measured
 }

@@ -10,13 +10,14 @@ use ratatui::layout::Rect;
 
 use crate::app::View;
 use crate::derive::busy::BusyTime;
+use crate::derive::coverage::is_partial;
 use crate::derive::throttle::{self, Bands, Reason, Throttled};
 use crate::model::{Metric, Reading, Subject, Unit, Why};
 use crate::store::{Bin, Data};
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::{put, put_right, put_whole};
 use crate::ui::theme::Role;
-use crate::ui::units::{Celsius, FinePercent, Megahertz, Span, Watts};
+use crate::ui::units::{Celsius, FinePercent, Megahertz, Partly, Span, Watts};
 use crate::ui::widgets::{Axes, Band, Line, Plot, Scale, TimeEnd, bands, time_axis, value_axis_left};
 
 use super::notice;
@@ -115,8 +116,10 @@ struct Clocks {
     bands: Bands,
     busy: BusyTime,
     throttled: Option<Throttled>,
-    /// What the throttled shares are shares of: the axis, or less where there are no data yet.
+    /// What the throttled shares are shares of: the axis, or what was measured of it.
     over: Span,
+    /// Whether that is less than four fifths of the axis.
+    partly: Partly,
     end: TimeEnd,
 }
 
@@ -134,6 +137,7 @@ impl Clocks {
             busy: BusyTime::default(),
             throttled: None,
             over: Span(0),
+            partly: Partly(false),
             end: TimeEnd::Now,
         }
     }
@@ -153,17 +157,17 @@ impl Clocks {
         };
         let dominant = self.throttled.and_then(|t| t.dominant());
         let counted = self.throttled.is_some_and(|t| t.at_least().value().is_some());
-        let span = self.over;
+        let (span, partly) = (self.over, self.partly);
         let _ = match (dominant, dominant.and_then(|_| share())) {
             (Some((reason, held)), Some(of_max)) => write!(
                 self.title,
-                "{} {} of {span}, busy SM clock {of_max:.0} % of {}",
+                "{} {}{partly} of {span}, busy SM clock {of_max:.0} % of {}",
                 reason.word,
                 FinePercent((held * 100.0).into()),
                 Megahertz(clock.most)
             ),
             (Some((reason, held)), None) => {
-                write!(self.title, "{} {} of {span}", reason.word, FinePercent((held * 100.0).into()))
+                write!(self.title, "{} {}{partly} of {span}", reason.word, FinePercent((held * 100.0).into()))
             }
             (None, _) => {
                 let _ = write!(self.title, "{clock}, {temp}, {power}");
@@ -181,8 +185,11 @@ impl Pane for Clocks {
             strip.prepare(data, context, axes.bins());
         }
         self.bands.fill(data, view.gpu, view.window(), usize::from(axes.plot.width));
-        self.throttled = Some(Throttled::over(data, view.gpu, view.window()));
-        self.over = Span(view.span_ms.min(data.oldest().map_or(0, |first| view.end.since(first))));
+        let throttled = Throttled::over(data, view.gpu, view.window());
+        let measured = throttled.measured_ms;
+        self.over = Span(if measured > 0 && measured * 10 < view.span_ms * 9 { measured } else { view.span_ms });
+        self.partly = Partly(is_partial(measured, view.span_ms));
+        self.throttled = Some(throttled);
         self.end = TimeEnd::of(view, data.oldest());
         self.word_title(data, view);
         self.missing.clear();
@@ -258,6 +265,7 @@ impl Clocks {
             put(buf, area, (x, 0), dim, format_args!("{}", not_counted(why)));
             return;
         }
+        let partly = self.partly;
         let held = |rate: Reading| rate.value().is_some_and(|ms| ms > 0.0);
         let mut sorted = [None; throttle::REASONS.len()];
         for (slot, item) in sorted.iter_mut().zip(throttled.reasons().filter(|(_, rate)| held(*rate))) {
@@ -272,7 +280,7 @@ impl Clocks {
             let percent = FinePercent(rate.map(|ms| ms / 10.0));
             x = put_whole(buf, area, (x, 0), warn, format_args!("{} ", letter(reason)));
             x = put_whole(buf, area, (x, 0), dim, format_args!("{} ", reason.word));
-            x = put_whole(buf, area, (x, 0), theme.style(Role::Text), format_args!("{percent}   "));
+            x = put_whole(buf, area, (x, 0), theme.style(Role::Text), format_args!("{percent}{partly}   "));
         }
     }
 
@@ -290,7 +298,8 @@ impl Clocks {
         });
         if let Some((_, held)) = self.throttled.and_then(|t| t.dominant()) {
             let percent = FinePercent((held * 100.0).into());
-            put_right(buf, axes.right, (axes.right.width, 0), theme.style(Role::Warn), format_args!("{percent}"));
+            let text = format_args!("{percent}{}", self.partly);
+            put_right(buf, axes.right, (axes.right.width, 0), theme.style(Role::Warn), text);
         }
     }
 }

@@ -12,6 +12,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use crate::derive::coverage::{is_partial, partial};
 use crate::derive::throttle::{Reason, Throttled};
 use crate::diagnosis::{Finding, Severity};
 use crate::model::{FactKey, Metric, Reading, SourceId, Subject, Time, Why};
@@ -19,7 +20,7 @@ use crate::store::Data;
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::{columns, put, put_right};
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{BytesPerSecond, GigaBytes, Percent, Seconds, Span, Watts, Whole};
+use crate::ui::units::{BytesPerSecond, GigaBytes, Partly, Percent, Seconds, Span, Watts, Whole};
 use crate::ui::widgets::meter;
 
 use super::notice;
@@ -59,6 +60,9 @@ struct Row {
     throttled: Option<(&'static Reason, f64)>,
     /// Whether throttled time is known at all.
     counted: Reading,
+    /// Whether less than four fifths of the time shown were measured of it, and of the last seconds for activity.
+    partly_counted: Partly,
+    partly: Partly,
     /// When anything of it was read last.
     seen: Option<Time>,
 }
@@ -91,6 +95,8 @@ impl Row {
             nvlink: [Metric::NvlinkRx, Metric::NvlinkTx].map(mean),
             throttled: throttled.dominant(),
             counted: throttled.at_least(),
+            partly_counted: Partly(is_partial(throttled.measured_ms, view.span_ms)),
+            partly: Partly(partial(data, subject, Metric::SmActive, view.recent())),
             seen: seen.into_iter().filter_map(|m| data.latest(subject, m, view.end).at).max(),
         }
     }
@@ -297,7 +303,8 @@ impl GpuStrip {
             }
         };
         if sm.value().is_some() {
-            let _ = write!(out, ": SM {}, DRAM {}", Percent(sm), Percent(dram));
+            let partly = Partly(self.rows.iter().any(|row| row.sm.value().is_some() && row.partly.0));
+            let _ = write!(out, ": SM {}{partly}, DRAM {}{partly}", Percent(sm), Percent(dram));
             let mut exporter = notice::Exporter::default();
             exporter.read(data, self.rows.get(self.chosen).map_or(0, |row| row.gpu), self.end);
             if exporter.gives() {
@@ -410,7 +417,7 @@ impl Field<'_> {
         let wide = |width| self.area.width >= width;
         match column {
             Column::Sm if row.time_based() => self.time(row.util_gpu),
-            Column::Sm => self.activity(row.sm, SM_METER, Role::Line),
+            Column::Sm => self.activity((row.sm, row.partly), SM_METER, Role::Line),
             Column::Dram if row.time_based() => self.time(row.util_mem),
             Column::Dram => self.dram(row),
             Column::Tensor => self.value(row.tensor, Role::Text, format_args!("{}", Percent(row.tensor))),
@@ -477,17 +484,18 @@ impl Field<'_> {
     }
 
     /// A share of the silicon, with a meter where there is room.
-    fn activity(&mut self, percent: Reading, meter_from: u16, role: Role) {
+    fn activity(&mut self, (percent, partly): (Reading, Partly), meter_from: u16, role: Role) {
         if let Some(width) = self.area.width.checked_sub(meter_from + 1) {
             let bar = Rect { x: self.area.x.saturating_add(1), width, ..self.area };
             meter(self.buf, bar, &self.theme, percent.value().map(|p| p / 100.0), self.theme.style(role));
         }
-        self.value(percent, Role::Text, format_args!("{}", Percent(percent)));
+        let partly = Partly(partly.0 && percent.value().is_some());
+        self.value(percent, Role::Text, format_args!("{}{partly}", Percent(percent)));
     }
 
     /// DRAM bandwidth: percent of peak and, where there is room, bytes per second.
     fn dram(&mut self, row: &Row) {
-        self.activity(row.dram, DRAM_METER, Role::AreaText);
+        self.activity((row.dram, row.partly), DRAM_METER, Role::AreaText);
         if self.area.width >= DRAM_RATE
             && let (Reading::Value(percent), Reading::Value(peak)) = (row.dram, row.dram_peak)
         {
@@ -495,7 +503,7 @@ impl Field<'_> {
             put_right(
                 self.buf,
                 self.area,
-                (self.area.width - 6, 0),
+                (self.area.width - 6 - u16::from(row.partly.0), 0),
                 self.theme.style(Role::Dim),
                 format_args!("{rate}"),
             );
@@ -539,9 +547,9 @@ impl Field<'_> {
             return self.value(row.counted, Role::Dim, format_args!("{text}"));
         };
         let percent = Reading::new(share * 100.0);
-        self.value(percent, Role::Warn, format_args!("{}", Percent(percent)));
+        self.value(percent, Role::Warn, format_args!("{}{}", Percent(percent), row.partly_counted));
         if self.area.width >= THROTTLED_WORD {
-            let end = self.area.width - 6;
+            let end = self.area.width - 6 - u16::from(row.partly_counted.0);
             put_right(self.buf, self.area, (end, 0), self.theme.style(Role::Warn), format_args!("{}", reason.word));
         }
     }

@@ -11,6 +11,7 @@ use ratatui::layout::Rect;
 
 use crate::app::View;
 use crate::derive::ceiling::Ceiling;
+use crate::derive::coverage::partial;
 use crate::derive::energy::gpus;
 use crate::diagnosis::Cause;
 use crate::model::{FactKey, Metric, Reading, Subject, Unit, Why};
@@ -18,7 +19,7 @@ use crate::store::{Bin, Data};
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::{columns, put, put_right, put_whole};
 use crate::ui::theme::Role;
-use crate::ui::units::{BytesPerSecond, Percent, Span};
+use crate::ui::units::{BytesPerSecond, Partly, Percent, Span};
 use crate::ui::verdict::words;
 use crate::ui::widgets::{Area, Axes, Line, Plot, Scale, TimeEnd, time_axis, value_axis_left, value_axis_right};
 
@@ -46,6 +47,8 @@ struct SmDram {
     dram: Vec<Bin>,
     sm_now: Reading,
     dram_now: Reading,
+    /// Whether less than four fifths of the last seconds were measured.
+    partly: Partly,
     /// Bytes per second that 100 % of the readings stands for.
     peak: Reading,
     peak_source: String,
@@ -78,6 +81,7 @@ impl Default for SmDram {
             dram: Vec::new(),
             sm_now: Reading::Missing(Why::NotYet),
             dram_now: Reading::Missing(Why::NotYet),
+            partly: Partly(false),
             peak: Reading::Missing(Why::NotYet),
             peak_source: String::new(),
             ceiling: None,
@@ -99,6 +103,8 @@ impl Pane for SmDram {
         }
         self.sm_now = data.mean(gpu, Metric::SmActive, view.recent());
         self.dram_now = data.mean(gpu, Metric::DramActive, view.recent());
+        let partly = partial(data, gpu, Metric::SmActive, view.recent());
+        self.partly = Partly(partly && self.sm_now.value().is_some());
         self.peak = data.latest(gpu, Metric::DramPeak, view.end).reading;
         self.peak_source.clear();
         self.peak_source.push_str(data.fact(gpu, FactKey::DramPeakSource, view.end).unwrap_or(""));
@@ -214,7 +220,14 @@ impl SmDram {
         // Writing to a String never fails.
         let _ = match self.sm_now {
             Reading::Missing(Why::Unsupported) => self.title.write_str("SM activity is not offered"),
-            _ => write!(self.title, "SM {}, DRAM {}", Percent(self.sm_now), Percent(self.dram_now)),
+            _ => write!(
+                self.title,
+                "SM {}{}, DRAM {}{}",
+                Percent(self.sm_now),
+                self.partly,
+                Percent(self.dram_now),
+                self.partly
+            ),
         };
     }
 
@@ -279,11 +292,12 @@ impl SmDram {
         };
         say(theme.style(Role::Line), format_args!("{line} "));
         say(dim, format_args!("SM "));
-        say(text, format_args!("{:>5}  ", Percent(self.sm_now)));
+        let partly = self.partly;
+        say(text, format_args!("{:>5}{partly}  ", Percent(self.sm_now)));
         say(theme.style(Role::AreaText), format_args!("{block} "));
         say(dim, format_args!("DRAM "));
         let measured = self.shown(context);
-        say(text, format_args!("{:>5} ", Percent(measured.map_or(self.dram_now, |measured| measured.now))));
+        say(text, format_args!("{:>5}{partly} ", Percent(measured.map_or(self.dram_now, |measured| measured.now))));
         let rate = BytesPerSecond(match self.peak {
             Reading::Value(peak) => self.dram_now.map(|percent| percent / 100.0 * peak),
             missing @ Reading::Missing(_) => missing,

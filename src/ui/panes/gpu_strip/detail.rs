@@ -7,12 +7,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::app::View;
+use crate::derive::coverage::is_partial;
 use crate::model::{FactKey, Metric, Reading, Subject};
 use crate::store::Data;
 use crate::ui::panes::row::Row;
 use crate::ui::text::put;
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{BytesPerSecond, Celsius, Megahertz, Percent, Watts, Whole};
+use crate::ui::units::{BytesPerSecond, Celsius, Megahertz, Partly, Percent, Span, Watts, Whole};
 
 /// Rows it takes.
 pub(super) const ROWS: u16 = 5;
@@ -36,6 +37,9 @@ pub(super) struct Detail {
     remapped: Reading,
     pending: Reading,
     energy: Reading,
+    /// How much it is of, and of how much, ms.
+    energy_ms: u64,
+    span_ms: u64,
     /// Instances that it is split into; empty where it is whole.
     instances: String,
     /// Its activity is what an exporter says of these.
@@ -63,6 +67,8 @@ impl Detail {
             remapped: latest(Metric::RemappedRows),
             pending: latest(Metric::RemapPending),
             energy: data.mean(gpu, Metric::Energy, view.window()),
+            energy_ms: data.measured_ms(gpu, Metric::Energy, view.window()),
+            span_ms: view.span_ms,
             instances: data.fact(gpu, FactKey::Instances, view.end).unwrap_or_default().to_owned(),
             of_instances: data.fact(gpu, FactKey::ActivitySource, view.end) == Some("dcgm"),
         }
@@ -110,10 +116,11 @@ impl Detail {
                 ("remapped rows", format_args!("{}{waits}", Whole(self.remapped))),
             ],
         );
+        let partly = Partly(self.energy.value().is_some() && is_partial(self.energy_ms, self.span_ms));
         lines.line(
             "power",
             &[
-                ("by energy counter", format_args!("{}", Watts(self.energy))),
+                ("by energy counter", format_args!("{}{partly} in {}", Watts(self.energy), Span(self.span_ms))),
                 ("shutdown at", format_args!("{}", Celsius(self.shutdown))),
             ],
         );
