@@ -20,6 +20,7 @@ def rows(folder, name):
         return [json.loads(line) for line in lines]
 
 
+GENERATE = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 LINE = re.compile(r"^([^{\s]+)(?:\{(.*)\})?\s+(\S+)$")
 LABEL = re.compile(r'([^=,]+)="((?:[^"\\]|\\.)*)"')
 
@@ -63,6 +64,14 @@ class Body:
             return max(own)
         own = [x for x in own if x is not None]
         return sum(own) if own else None
+
+    def api_server(self):
+        """Requests to generate text that the API server answered, and its seconds for them; none before the first."""
+        found = []
+        for part in ("count", "sum"):
+            samples = self.samples.get("http_request_duration_seconds_" + part, ())
+            found.append(sum(v for l, v in samples if l.get("method") == "POST" and l.get("handler") in GENERATE))
+        return found if found[0] > 0 else (None, None)
 
     def pool(self):
         """Tokens that the KV memory holds, and the size of a block."""

@@ -11,6 +11,7 @@ a function of its input: no clock, no random numbers.
 import gzip
 import json
 import os
+import re
 import sys
 
 FILES = ("gpu", "metrics", "proc")
@@ -21,6 +22,7 @@ START = "process_start_time_seconds"
 READ = (
     START,
     "http_requests_total",
+    "http_request_duration_seconds",
     "vllm:cache_config_info",
     "vllm:num_requests",
     "vllm:kv_cache_usage_perc",
@@ -39,6 +41,7 @@ READ = (
     "vllm:request_prompt_tokens",
     "vllm:request_generation_tokens",
 )
+LEFT_OUT = re.compile(r"[^{]*_created|http_request_duration_seconds_bucket")
 GPU = (
     "unix_ms gpu util_gpu util_mem mem_used mem_total temp power_mw sm_mhz mem_mhz event_reasons gpm energy_mj mem_temp "
     "viol_power_ns viol_thermal_ns procs proc_util"
@@ -74,7 +77,7 @@ def slim(gpu, metrics, proc):
     metrics = [only(row, ("unix_ms", "scrape_ms", "body")) for row in metrics]
     for row in metrics:
         lines = row["body"].split("\n")
-        kept = [line for line in lines if line.removeprefix("# TYPE ").startswith(READ) and "_created" not in line]
+        kept = [line for line in lines if line.removeprefix("# TYPE ").startswith(READ) and not LEFT_OUT.match(line)]
         row["body"] = "\n".join(kept) + "\n"
     machine = []
     for row in proc:

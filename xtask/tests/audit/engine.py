@@ -2,6 +2,10 @@
 
 from captured import ENOUGH, Body, Window, ratio
 
+# Of what the store keeps in 32 bits.
+ROUNDED = 2e-7
+
+
 def engine(e, window, put):
     put("state", e.state(window.end))
     named = lambda name, **only: lambda body: body.gauge(name, **only)
@@ -35,6 +39,7 @@ def engine(e, window, put):
         found = e.quantiles(window, name)
         put("latency/" + key, found.mean() if found else None)
         put("latency/measured_s/" + key, e.measured(window, lambda body: body.histogram(name)))
+    api_server(e, window, put)
 
 
 LATENCIES = (
@@ -52,6 +57,23 @@ MEANS = (
     ("prefill_mean_s", "request_prefill_time_seconds"),
     ("decode_mean_s", "request_decode_time_seconds"),
 )
+
+
+def api_server(e, window, put):
+    """What the API server adds to a mean request, where the counts of both resolve it."""
+    own = e.quantiles(window, "e2e_request_latency_seconds")
+    requests, seconds = (lambda body, i=i: body.api_server()[i] for i in (0, 1))
+    per_s = e.rate(window, requests)
+    part = None
+    if own and own.n and per_s:
+        whole = e.rate(window, seconds) / per_s
+        served = round(per_s * own.seconds)
+        resolves = (abs(served - own.n) + 1) * max(own.mean(), whole) / own.n
+        part = whole - own.mean() if served > 0 and whole - own.mean() >= resolves else None
+    if part is None:
+        return put("latency/api_server_mean_s", None)
+    # A small difference of two means, of which each is rounded.
+    put("latency/api_server_mean_s", [part - ROUNDED * whole, part + ROUNDED * whole], inside=True)
 
 
 def drain(e, window, waiting, finished):
