@@ -2,7 +2,7 @@
 //! "never". It must not know which names an engine uses. Invariant: "not exposed" is said only of an
 //! engine that has been read.
 
-use crate::model::{Metric, Reading, SourceId, Subject, Time, Why};
+use crate::model::{Metric, Reading, SourceId, SourceState, Subject, Time, Why};
 use crate::store::{Data, Window};
 
 /// The newest reading of a level at `at`; [`Why::Unsupported`] where the engine was read and never gave it.
@@ -21,11 +21,22 @@ pub fn rate(data: &Data, engine: u8, metric: Metric, window: Window) -> Reading 
     }
 }
 
-/// Why a window of a histogram holds nothing: no traffic, or the engine has no such histogram.
+/// Why a window of a histogram holds nothing: no traffic, an engine that does not answer, or one without such a histogram.
 pub fn empty(data: &Data, engine: u8, metric: Metric, at: Time) -> Why {
+    let state = data.source(SourceId::Engine(engine)).map(|source| source.state_at(at));
     match data.histogram(Subject::Engine(engine), metric) {
-        Some(_) => Why::NotYet,
+        Some(_) => state.filter(|state| state.is_down()).map_or(Why::NotYet, why_of),
         None => never(data, engine, at).why().unwrap_or(Why::NotYet),
+    }
+}
+
+/// Why a source in this state has nothing now.
+pub const fn why_of(state: &SourceState) -> Why {
+    match state {
+        SourceState::Starting | SourceState::Loading(_) => Why::NotYet,
+        SourceState::Unauthorized(_) => Why::NotPermitted,
+        SourceState::Failed(_) | SourceState::NoMetrics(_) | SourceState::Stalled(_) => Why::Failed,
+        SourceState::Ok | SourceState::Degraded(_) | SourceState::Absent(_) => Why::Unsupported,
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::model::{Metric, Reading, Subject, Why};
 use crate::store::{Data, HistogramWindow, Window};
 
-use super::exposed::{both, rate};
+use super::exposed::{both, empty, rate};
 
 /// A latency whose mean may be known without a histogram.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub fn mean(data: &Data, engine: u8, of: Mean, window: Window, scratch: &mut His
         return Reading::new(mean);
     }
     if data.histogram(Subject::Engine(engine), of.histogram).is_some() {
-        return Reading::Missing(Why::NotYet);
+        return Reading::Missing(empty(data, engine, of.histogram, window.end));
     }
     let (seconds, requests) =
         (rate(data, engine, of.sum, window), rate(data, engine, Metric::RequestsFinished, window));

@@ -449,8 +449,9 @@ fn process(row: &ProcessRow, gpu: Option<u8>, mem: Reading, place: usize, gaps: 
 
 fn state(row: &ProcessRow, gaps: &mut Gaps) -> Option<&'static str> {
     if row.state.is_none() {
-        // It is read with the CPU time, of which it is known why it is missing.
-        gaps.row("state", row.cpu_pct.why().unwrap_or(gaps.never), None);
+        // It is read with the CPU time, of which it is known why it is missing; but it needs no second reading.
+        let why = row.cpu_pct.why().filter(|&why| why != Why::NotYet);
+        gaps.row("state", why.unwrap_or(gaps.never), None);
     }
     row.state.map(ProcessState::word)
 }

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
+use crate::derive::exposed::why_of;
+use crate::model::{FactKey, Metric, Reading, SourceId, Subject, Time, Why};
 use crate::store::{Data, Window};
 use crate::ui::panes::notice::Lack;
 
@@ -103,16 +104,6 @@ impl Gaps {
     }
 }
 
-/// Why a source in this state has nothing now.
-pub(super) const fn why_of(state: &SourceState) -> Why {
-    match state {
-        SourceState::Starting | SourceState::Loading(_) => Why::NotYet,
-        SourceState::Unauthorized(_) => Why::NotPermitted,
-        SourceState::Failed(_) | SourceState::NoMetrics(_) | SourceState::Stalled(_) => Why::Failed,
-        SourceState::Ok | SourceState::Degraded(_) | SourceState::Absent(_) => Why::Unsupported,
-    }
-}
-
 /// Seven significant digits: what the store's numbers carry.
 pub(crate) fn short(value: f64) -> f64 {
     format!("{value:.6e}").parse().unwrap_or(value)
@@ -123,7 +114,7 @@ mod tests {
     use super::*;
     use crate::diagnosis::Slo;
     use crate::export::snapshot::{Mode, snapshot};
-    use crate::model::{Batch, HistogramSample};
+    use crate::model::{Batch, HistogramSample, SourceState};
     use crate::store::{Retention, Store};
 
     const START: Time = Time(1_795_960_600_000);
@@ -147,14 +138,11 @@ mod tests {
             for (metric, value) in levels.into_iter().chain([(Metric::GenerationTokens, 100.0 * total)]) {
                 batch.push(engine, metric, value);
             }
-            batch.histograms.push(HistogramSample {
-                sets: 0,
-                subject: engine,
-                metric: Metric::Ttft,
-                edges: [1.0].into(),
-                cumulative: vec![total, total],
-                sum: Some(total),
-            });
+            for metric in [Metric::Ttft, Metric::E2e, Metric::PromptLen, Metric::GenerationLen] {
+                let (edges, cumulative) = ([1.0].into(), vec![total, total]);
+                let sum = Some(total);
+                batch.histograms.push(HistogramSample { sets: 0, subject: engine, metric, edges, cumulative, sum });
+            }
             store.push(&batch);
         }
     }
@@ -183,7 +171,9 @@ mod tests {
     fn rates_and_quantiles_of_a_window_without_answers_give_the_same_reason() {
         let store = Store::new(Retention::HOUR);
         scraped(&store, 5);
-        for key in ["generation_tokens_per_s", "latency.ttft_s.n", "latency.ttft_s.p99"] {
+        let quantiles = ["latency.ttft_s.n", "latency.ttft_s.p99", "kv.used_length"];
+        let means = ["latency.e2e_mean_s", "kv.used_mean_tokens", "kv.mean_length_requests"];
+        for key in ["generation_tokens_per_s"].into_iter().chain(quantiles).chain(means) {
             assert_eq!(missing(&store, 20, &format!("engines[0].{key}")).unwrap().0, "failed", "{key}");
         }
     }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::derive::api_server::api_server;
+use crate::derive::exposed::why_of;
 use crate::derive::lives;
 use crate::derive::means::{MEANS, Mean, mean};
 use crate::derive::quantile::{self, quantile};
@@ -12,7 +13,7 @@ use crate::store::{Data, HistogramWindow, Window};
 use crate::ui::units::Seconds;
 
 use super::coverage::Coverage;
-use super::gaps::{Gaps, short, why_of};
+use super::gaps::{Gaps, short};
 
 #[derive(Clone, Debug, Serialize)]
 #[expect(clippy::struct_field_names, reason = "the contract's names end in their unit")]

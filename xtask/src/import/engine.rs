@@ -82,7 +82,8 @@ impl Life {
             batch.fact(Subject::Engine(ENGINE), FactKey::Pids, list);
         }
         engine::only_news(&mut batch.facts, &mut self.known);
-        batch.state = (self.state.as_ref() != Some(&state)).then(|| state.clone());
+        // As the program does: a scrape that fails says so each time, and its levels are over.
+        batch.state = (state.is_down() || self.state.as_ref() != Some(&state)).then(|| state.clone());
         self.state = Some(state);
         batch
     }

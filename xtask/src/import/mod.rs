@@ -294,6 +294,7 @@ mod tests {
         let metrics = [
             scrape(1000, 5, 900),
             "{\"unix_ms\":2000,\"body\":null,\"error\":\"connection refused\"}\n".to_owned(),
+            "{\"unix_ms\":2500,\"body\":null,\"error\":\"connection refused\"}\n".to_owned(),
             "{\"unix_ms\":3000,\"body\":\"\"}\n".to_owned(),
             scrape(4000, 6, 1000),
             scrape(5000, 6, 1200),
@@ -315,6 +316,7 @@ mod tests {
             (1000, SourceState::Starting),
             (1000, SourceState::Ok),
             (2000, failed("connection refused")),
+            (2500, failed("connection refused")),
             (3000, failed("the scrape gave nothing")),
             (4000, SourceState::Ok),
         ];
