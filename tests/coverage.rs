@@ -46,9 +46,10 @@ fn joules(second: u64) -> f64 {
     (0..second).map(|s| if s < DOWN || (UP..END - 40).contains(&s) { 600.0 } else { 120.0 }).sum()
 }
 
-fn ttft(requests: f64) -> HistogramSample {
-    let (edges, cumulative) = ([0.1, 1.0].into(), vec![requests / 2.0, requests, requests]);
-    HistogramSample { sets: 0, subject: ENGINE, metric: Metric::Ttft, edges, cumulative, sum: Some(requests * 0.3) }
+/// So many requests, half of them below 0.1 units and half above.
+fn histogram(metric: Metric, requests: f64, unit: f64) -> HistogramSample {
+    let (edges, cumulative) = ([0.1 * unit, unit].into(), vec![requests / 2.0, requests, requests]);
+    HistogramSample { sets: 0, subject: ENGINE, metric, edges, cumulative, sum: Some(requests * 0.3 * unit) }
 }
 
 /// The readings up to `until`; the energy counter is read every `energy_s` seconds, from the third on.
@@ -67,7 +68,8 @@ fn store(until: u64, energy_s: u64) -> Store {
             batch.push(ENGINE, Metric::GenerationTokens, scrape.tokens);
             batch.push(ENGINE, Metric::PromptTokens, 4.0 * scrape.tokens);
             batch.push(ENGINE, Metric::RequestsFinished, scrape.requests);
-            batch.histograms.push(ttft(scrape.requests));
+            let all = [(Metric::Ttft, 1.0), (Metric::PromptLen, 1000.0), (Metric::GenerationLen, 1000.0)];
+            batch.histograms.extend(all.map(|(metric, unit)| histogram(metric, scrape.requests, unit)));
         }
         store.push(&batch);
         let mut batch = Batch::new(SourceId::Process, at, 3500);
@@ -149,6 +151,12 @@ fn quantiles_say_their_time_and_whose_requests_they_are() {
             (&u64::from(both).into(), &since.into()),
             "{end} {seconds}"
         );
+        let (kv, used) = (&read["engines"][0]["kv"], &read["engines"][0]["kv"]["used_length"]);
+        if !used.is_null() {
+            assert_eq!((&used["n"], &used["restarts"]), (&ttft["n"], &ttft["restarts"]), "{end} {seconds}");
+            assert_eq!(used["since_restart"], ttft["since_restart"], "{end} {seconds}");
+            assert!(near(&kv["measured_s"]["used_length"], of), "{end} {seconds}: {kv}");
+        }
         mixed += u64::from(both);
         alone += u64::from(since);
     }

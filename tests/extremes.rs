@@ -476,7 +476,7 @@ fn a_bucket_that_ends_at_1e308_is_drawn() {
         let view = View { end: common::END, ..common::render::view() };
         let title = common::render::draw(spec, &store, &view, Theme::FULL, area, &mut buf);
         let text = common::render::text(&buf);
-        assert_eq!(title, "TTFT P95 > 3e304 h, n 290 in 29 s", "{text}");
+        assert_eq!(title, "TTFT P95 > 3e304 h*, n 290 in 29 s", "{text}");
         assert!(text.contains('▀') || text.contains('▄'), "{text}");
     });
 }

@@ -18,7 +18,13 @@ const OF_A_SCRAPE: [Metric; 5] = [
 
 /// Whether less than four fifths of `asked_ms` were measured.
 pub const fn is_partial(measured_ms: u64, asked_ms: u64) -> bool {
-    measured_ms * 5 < asked_ms * 4
+    // A window may be as long as a number can say.
+    (measured_ms as u128) * 5 < (asked_ms as u128) * 4
+}
+
+/// How long a figure is said to be of, ms: what was asked for, or what was measured where that is less than nine tenths.
+pub const fn said_ms(measured_ms: u64, asked_ms: u64) -> u64 {
+    if measured_ms > 0 && (measured_ms as u128) * 10 < (asked_ms as u128) * 9 { measured_ms } else { asked_ms }
 }
 
 /// Whether less than four fifths of the window were measured of `metric`. A level that was read a moment ago holds until
@@ -27,7 +33,7 @@ pub fn partial(data: &Data, subject: Subject, metric: Metric, window: Window) ->
     let newest = data.latest(subject, metric, window.end);
     let holds = metric.kind() == Kind::Gauge && newest.reading.value().is_some();
     let held = newest.at.filter(|_| holds).map_or(0, |at| window.end.since(at.max(window.start)));
-    is_partial(data.measured_ms(subject, metric, window) + held, window.ms())
+    is_partial(data.measured_ms(subject, metric, window).saturating_add(held), window.ms())
 }
 
 /// Whether less than four fifths of the window were scraped of an engine.

@@ -36,6 +36,7 @@ use crate::store::{Data, HistogramWindow, Window};
 
 use super::coverage::partial_scrapes;
 use super::exposed::{both, empty, level, or, rate};
+use super::lives::{self, Lives};
 pub use basis::{Basis, Figure};
 pub use lengths::UsedLength;
 
@@ -120,6 +121,10 @@ pub struct Kv {
     pub mean_length_requests: Reading,
     /// What requests really used; `None` below 6 finished requests.
     pub used_length: Option<UsedLength>,
+    /// Whose requests that is of.
+    pub used_lives: Lives,
+    /// How much time was measured of them, ms.
+    pub used_ms: u64,
     /// Mean of what requests used, prompt and output.
     pub used_mean: Reading,
     /// `max_model_len` ÷ `used_length`.
@@ -171,13 +176,14 @@ pub struct Buffers {
 pub fn kv(data: &Data, engine: u8, window: Window, buffers: &mut Buffers) -> Kv {
     let subject = Subject::Engine(engine);
     let (prompt, output) = (&mut buffers.prompt, &mut buffers.output);
-    data.histogram_window(subject, Metric::PromptLen, window, prompt);
-    data.histogram_window(subject, Metric::GenerationLen, window, output);
+    let lives = lives::window(data, subject, Metric::PromptLen, window, prompt);
+    lives::window(data, subject, Metric::GenerationLen, window, output);
     let levels = Levels::read(data, engine, window.end);
     let nothing = empty(data, engine, Metric::PromptLen, window.end);
     let running = lengths::mean_running(prompt, output, nothing);
     let mut kv = levels.split(running);
     kv.used_length = lengths::used_length(prompt, output, kv.max_model_len.value());
+    (kv.used_lives, kv.used_ms) = (lives, prompt.measured_ms);
     kv.used_mean = lengths::mean_used(prompt, output, nothing);
     kv.mean_length_requests = per(kv.pool_tokens, kv.used_mean);
     kv.overprovision_x = per(kv.max_model_len, used_tokens(kv.used_length, nothing));
@@ -292,6 +298,8 @@ impl Levels {
             full_length_requests: per(pool, self.max_model_len),
             mean_length_requests: missing,
             used_length: None,
+            used_lives: Lives::default(),
+            used_ms: 0,
             used_mean: missing,
             overprovision_x: missing,
             sharing_x,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::derive::lives::Lives;
 use crate::derive::quantile::Quantile;
 use crate::model::{Metric, clock};
 
@@ -26,6 +27,8 @@ pub struct Attainment {
     pub objective: Objective,
     /// What was seen; `None` where no request tells, or the engine cannot be judged.
     pub seen: Option<Quantile>,
+    /// Whose requests that is of.
+    pub lives: Lives,
 }
 
 impl Attainment {

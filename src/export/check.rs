@@ -162,6 +162,9 @@ struct SeenRow {
     lo_s: f64,
     hi_s: Option<f64>,
     n: u64,
+    /// Restarts of the server between these requests, and whether those from before one were left out.
+    restarts: u32,
+    since_restart: bool,
 }
 
 impl Check {
@@ -178,6 +181,8 @@ impl Check {
                 lo_s: short(seen.lo),
                 hi_s: seen.hi.map(short),
                 n: seen.n,
+                restarts: one.lives.restarts,
+                since_restart: one.lives.since_restart,
             }),
             missed: one.missed(),
         });

@@ -38,6 +38,8 @@ pub enum Summary {
         seconds: Option<f64>,
         /// Requests that ended meanwhile; `None` where the engine does not count them.
         requests: Option<f64>,
+        /// How much of the window that is of, ms.
+        measured_ms: u64,
     },
 }
 
@@ -56,8 +58,11 @@ impl Summary {
             };
         }
         let growth = |metric| data.series(subject, metric).map(|s| s.growth(window));
-        match sum_of(metric).and_then(growth) {
-            Some(seconds) => Self::Sum { seconds, requests: growth(Metric::RequestsFinished).flatten() },
+        let sum = sum_of(metric).and_then(|sum| Some((growth(sum)?, data.measured_ms(subject, sum, window))));
+        match sum {
+            Some((seconds, measured_ms)) => {
+                Self::Sum { seconds, requests: growth(Metric::RequestsFinished).flatten(), measured_ms }
+            }
             None => Self::NotExposed,
         }
     }
@@ -115,9 +120,9 @@ mod tests {
             push(batch, Metric::E2eSum, 2.0 * s);
             push(batch, Metric::RequestsFinished, 3.0 * s);
         });
-        assert_eq!(sums, Summary::Sum { seconds: Some(10.0), requests: Some(15.0) });
+        assert_eq!(sums, Summary::Sum { seconds: Some(10.0), requests: Some(15.0), measured_ms: 5000 });
         let uncounted = of(Metric::DecodeTime, |s, batch| push(batch, Metric::DecodeSum, s));
-        assert_eq!(uncounted, Summary::Sum { seconds: Some(5.0), requests: None });
+        assert_eq!(uncounted, Summary::Sum { seconds: Some(5.0), requests: None, measured_ms: 5000 });
     }
 
     #[test]

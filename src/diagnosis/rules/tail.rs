@@ -5,6 +5,7 @@ use super::super::slo::{Attainment, Objective};
 use super::super::words::Secs;
 use super::super::{Cause, Finding, Fix, Sentence, Severity};
 use super::Rule;
+use crate::derive::lives::{self, Lives};
 use crate::derive::quantile::{Quantile, least, quantile};
 use crate::model::{Metric, Subject};
 use crate::store::{HistogramWindow, Window};
@@ -46,7 +47,8 @@ fn of_engine<'a>(
     scene.slo.objectives().iter().map(move |&objective| {
         let seen =
             is_judged(engine).then(|| over(scene, engine, objective.metric, objective.quantile, window)).flatten();
-        Attainment { engine: engine.index, objective, seen }
+        let (seen, lives) = seen.unzip();
+        Attainment { engine: engine.index, objective, seen, lives: lives.unwrap_or_default() }
     })
 }
 
@@ -57,14 +59,15 @@ fn over(
     metric: Metric,
     q: f64,
     out: &mut HistogramWindow,
-) -> Option<Quantile> {
+) -> Option<(Quantile, Lives)> {
+    let mut lives = Lives::default();
     for ms in [WINDOW_MS, WINDOW_MS * 2, QUANTILES_MS] {
-        scene.data.histogram_window(Subject::Engine(engine.index), metric, Window::last(scene.at, ms), out);
+        lives = lives::window(scene.data, Subject::Engine(engine.index), metric, Window::last(scene.at, ms), out);
         if out.n >= least(q) {
             break;
         }
     }
-    quantile(out, q)
+    Some((quantile(out, q)?, lives))
 }
 
 fn missed_words(engine: &EngineScene, objective: Objective, seen: Quantile) -> Finding {
@@ -85,7 +88,7 @@ fn missed_words(engine: &EngineScene, objective: Objective, seen: Quantile) -> F
 
 fn far(scene: &Scene<'_>, engine: &EngineScene, window: &mut HistogramWindow) -> Option<Finding> {
     let recent = Window::last(scene.at, WINDOW_MS * 2);
-    scene.data.histogram_window(Subject::Engine(engine.index), Metric::Ttft, recent, window);
+    lives::window(scene.data, Subject::Engine(engine.index), Metric::Ttft, recent, window);
     let (p50, p99) = (quantile(window, 0.5)?, quantile(window, 0.99)?);
     if !p99.enough || p99.lo < LEAST_S || p99.lo < p50.hi? * FAR {
         return None;

@@ -115,7 +115,13 @@ fn objective(out: &mut String, one: &Attainment) {
         Some(seen) => {
             let kept = if one.missed() == Some(true) { "missed" } else { "kept" };
             let bound = seen.hi.map_or_else(|| "no bound".to_owned(), time);
-            format!("{kept}: {} seen (between {} and {bound}, n {})", time(seen.value), time(seen.lo), seen.n)
+            format!(
+                "{kept}: {} seen (between {} and {bound}, n {}{})",
+                time(seen.value),
+                time(seen.lo),
+                seen.n,
+                Restarts(one.lives)
+            )
         }
         None => "not judged: no request tells".to_owned(),
     };

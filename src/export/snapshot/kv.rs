@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::derive::kv::{self, Basis, Buffers};
+use crate::derive::lives::Lives;
 use crate::model::{FactKey, Metric, Reading, Subject, Why};
 use crate::store::{Data, Window};
 use crate::ui::panes::notice::kind;
@@ -69,6 +70,9 @@ struct Length {
     lo: f64,
     hi: Option<f64>,
     n: u64,
+    /// Restarts of the server between these requests, and whether those from before one were left out.
+    restarts: u32,
+    since_restart: bool,
 }
 
 /// A figure that is not exact: what it assumes, and what would make it exact.
@@ -141,13 +145,12 @@ fn measured(data: &Data, engine: u8, kv: &kv::Kv, window: Window) -> Coverage {
         }
         Basis::Exact | Basis::Estimate => Metric::Preemptions,
     };
-    let figures = [
-        ("prefix_hit_pct", Metric::PrefixQueries),
-        ("recomputed_tokens_per_s", recomputed),
-        ("used_length", Metric::PromptLen),
-        ("used_mean_tokens", Metric::PromptLen),
-    ];
-    Coverage::of(data, Subject::Engine(engine), window, &figures)
+    let figures = [("prefix_hit_pct", Metric::PrefixQueries), ("recomputed_tokens_per_s", recomputed)];
+    let mut measured = Coverage::of(data, Subject::Engine(engine), window, &figures);
+    for name in ["used_length", "used_mean_tokens"] {
+        measured.note(name, kv.used_ms);
+    }
+    measured
 }
 
 fn layout(kv: &kv::Kv, gaps: &mut Gaps) -> Option<&'static str> {
@@ -181,5 +184,14 @@ fn used_length(kv: &kv::Kv, gaps: &mut Gaps) -> Option<Length> {
         let few = (why == Why::NotYet).then(|| "fewer than 6 requests finished".to_owned());
         gaps.row("used_length", why, few);
     }
-    length.map(|l| Length { quantile: l.q, tokens: short(l.tokens), lo: short(l.lo), hi: l.hi.map(short), n: l.n })
+    let Lives { restarts, since_restart } = kv.used_lives;
+    length.map(|l| Length {
+        quantile: l.q,
+        tokens: short(l.tokens),
+        lo: short(l.lo),
+        hi: l.hi.map(short),
+        n: l.n,
+        restarts,
+        since_restart,
+    })
 }

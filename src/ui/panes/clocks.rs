@@ -10,7 +10,7 @@ use ratatui::layout::Rect;
 
 use crate::app::View;
 use crate::derive::busy::BusyTime;
-use crate::derive::coverage::is_partial;
+use crate::derive::coverage::{is_partial, said_ms};
 use crate::derive::throttle::{self, Bands, Reason, Throttled};
 use crate::model::{Metric, Reading, Subject, Unit, Why};
 use crate::store::{Bin, Data};
@@ -187,7 +187,7 @@ impl Pane for Clocks {
         self.bands.fill(data, view.gpu, view.window(), usize::from(axes.plot.width));
         let throttled = Throttled::over(data, view.gpu, view.window());
         let measured = throttled.measured_ms;
-        self.over = Span(if measured > 0 && measured * 10 < view.span_ms * 9 { measured } else { view.span_ms });
+        self.over = Span(said_ms(measured, view.span_ms));
         self.partly = Partly(is_partial(measured, view.span_ms));
         self.throttled = Some(throttled);
         self.end = TimeEnd::of(view, data.oldest());

@@ -14,7 +14,7 @@ use ratatui::style::Style;
 
 use crate::app::View;
 use crate::derive::api_server::api_server;
-use crate::derive::coverage::is_partial;
+use crate::derive::coverage::{is_partial, said_ms};
 use crate::derive::latency::summary::Summary;
 use crate::derive::latency::{Grid, Headline, LogAxis, State, bucket_span};
 use crate::derive::quantile::{Quantile, quantile};
@@ -239,10 +239,11 @@ impl Latency {
         }
         // Writing to a String never fails.
         let _ = match Summary::of(data, view.engine, view.latency, view.window(), &mut self.scratch) {
-            Summary::Sum { seconds, requests } => {
+            Summary::Sum { seconds, requests, measured_ms } => {
                 self.nothing = Nothing::OnlySum;
                 let mean = MeanOnly { metric: view.latency, seconds, requests };
-                write!(self.notice, "{mean} in {}. {}", Covered(view.span_ms), self.definition)
+                let span = Covered(said_ms(measured_ms, view.span_ms));
+                write!(self.notice, "{mean} in {span}. {}", self.definition)
             }
             Summary::NotExposed | Summary::Histogram { .. } => {
                 self.nothing = Nothing::NotExposed;
@@ -265,7 +266,7 @@ impl Latency {
         } else if let Some(last) = seen.last {
             // A window of which a part was not scraped is as long as what was.
             let measured = seen.measured_ms;
-            let span = Covered(if measured * 10 < span_ms * 9 { measured } else { span_ms });
+            let span = Covered(said_ms(measured, span_ms));
             let gaps = Lacks { lives: self.grid.lives(), gaps: seen.gaps, old_ms: end.since(last) };
             let partly = Partly(is_partial(measured, span_ms));
             match self.headline {

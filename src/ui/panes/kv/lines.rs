@@ -7,7 +7,7 @@ use crate::model::{Metric, Reading, Why};
 use crate::ui::panes::notice::Lack;
 use crate::ui::panes::row::Flow;
 use crate::ui::theme::{Role, Theme};
-use crate::ui::units::{Bytes, Decimals, FinePercent, Number, Partly, Percent};
+use crate::ui::units::{Bytes, Decimals, FinePercent, Number, Partly, Percent, Restarts};
 
 use super::bar::Part;
 use super::words::{Tilde, Times, Tokens};
@@ -81,7 +81,7 @@ pub(in crate::ui::panes) fn overprovision(flow: &mut Flow<'_>, theme: Theme, kv:
         let name = format_args!("over-provision ");
         let admits = format_args!(": max {} tok, ", Tokens(max));
         flow.part(&[(dim, name), (text, format_args!("~{}", Times(times))), (dim, admits)]);
-        used(flow, theme, &length, Partly(kv.partial));
+        used(flow, theme, &length, kv);
     } else {
         flow.part(&[(dim, format_args!("max context {} tok", Tokens(max)))]);
         let why = if kv.used_mean.why() == Some(Why::Unsupported) {
@@ -100,14 +100,15 @@ pub(in crate::ui::panes) fn overprovision(flow: &mut Flow<'_>, theme: Theme, kv:
 }
 
 /// "requests used P99 ~1194 (600–1200), n 400".
-fn used(flow: &mut Flow<'_>, theme: Theme, length: &UsedLength, partly: Partly) {
+fn used(flow: &mut Flow<'_>, theme: Theme, length: &UsedLength, kv: &Kv) {
+    let (partly, lives) = (Partly(kv.partial), Restarts(kv.used_lives));
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let name = format_args!("requests used P{:.0} ", length.q * 100.0);
     flow.part(&[(dim, name), (text, format_args!("~{}{partly}", Tokens(length.tokens)))]);
     let (lo, n) = (Tokens(length.lo), length.n);
     match length.hi {
-        Some(hi) => flow.gap(1).part(&[(dim, format_args!("({lo}–{}), n {n}", Tokens(hi)))]),
-        None => flow.gap(1).part(&[(dim, format_args!("(> {lo}), n {n}"))]),
+        Some(hi) => flow.gap(1).part(&[(dim, format_args!("({lo}–{}), n {n}{lives}", Tokens(hi)))]),
+        None => flow.gap(1).part(&[(dim, format_args!("(> {lo}), n {n}{lives}"))]),
     };
 }
 

@@ -78,7 +78,7 @@ impl Table {
                 let lack = Lack { kind: &self.kind, metric, why: Why::Unsupported };
                 put(buf, area, (NAME, y), dim, format_args!("{lack}"));
             }
-            &Summary::Sum { seconds, requests } => {
+            &Summary::Sum { seconds, requests, .. } => {
                 put(buf, area, (NAME, y), dim, format_args!("{:#}", MeanOnly { metric, seconds, requests }));
             }
             Summary::Histogram { n, mean, quantiles, edges, partial } => {
