@@ -83,12 +83,11 @@ impl Table {
             }
             Summary::Histogram { n, mean, quantiles, edges, partial } => {
                 let partly = Partly(*partial);
-                match n {
-                    0..1_000_000 => put_right(buf, area, (NAME + N, y), text, format_args!("{n}{partly}")),
-                    _ => {
-                        let n = Number(Reading::new(*n as f64));
-                        put_right(buf, area, (NAME + N, y), text, format_args!("{n}{partly}"));
-                    }
+                if *n < 1_000_000 {
+                    put_right(buf, area, (NAME + N, y), text, format_args!("{n}{partly}"));
+                } else {
+                    let n = Number(Reading::new(*n as f64));
+                    put_right(buf, area, (NAME + N, y), text, format_args!("{n}{partly}"));
                 }
                 match mean {
                     Some(mean) => put_right(buf, area, (NAME + N + MEAN, y), text, format_args!("{}", Compact(*mean))),
