@@ -1,11 +1,11 @@
 """Makes crash/ of a capture of two GPUs: what the audit needs of it, with a crash and a restart put in.
 
-    compose.py DIR OUT
+    compose.py DIR OUT [NO_ANSWER DOWN UP]
 
-DIR is a capture of vLLM 0.25.1 with --tensor-parallel-size 2 on two H200s (69 s; gpu, metrics and proc.jsonl.gz as
-`cargo xtask import` takes them). One scrape gets no answer. Later the server is gone for ten seconds; what comes back is
-another process, with other ids, a later start, and totals that begin at 0. What GPUs and machine say goes on. The outcome is
-a function of its input: no clock, no random numbers.
+DIR is a capture (gpu, metrics and proc.jsonl.gz as `cargo xtask import` takes them); crash/ is of vLLM 0.25.1 with
+--tensor-parallel-size 2 on two H200s, 69 s. One scrape gets no answer. Later the server is gone for ten seconds; what comes
+back is another process, with other ids, a later start, and totals that begin at 0. What GPUs and machine say goes on. The
+arguments are these moments, in seconds from the start. The outcome is a function of the input: no clock, no random numbers.
 """
 
 import gzip
@@ -15,7 +15,7 @@ import re
 import sys
 
 FILES = ("gpu", "metrics", "proc")
-NO_ANSWER_S, DOWN_S, UP_S = 13, 31, 41
+MOMENTS_S = 13, 31, 41
 OTHER_PID = 10_000
 START = "process_start_time_seconds"
 
@@ -125,12 +125,12 @@ def restarted(body, base, start_s):
     return "\n".join(lines)
 
 
-def crash(gpu, metrics, proc):
+def crash(gpu, metrics, proc, moments):
     first = min(rows[0]["unix_ms"] for rows in (gpu, metrics, proc))
-    down, up = first + DOWN_S * 1000, first + UP_S * 1000
+    silent, down, up = (first + seconds * 1000 for seconds in moments)
     server = {p["pid"] for p in proc[0]["procs"]}
     base = totals([row for row in metrics if row["unix_ms"] < down][-1]["body"])
-    no_answer = next(row for row in metrics if row["unix_ms"] >= first + NO_ANSWER_S * 1000)
+    no_answer = next(row for row in metrics if row["unix_ms"] >= silent)
 
     def other(pid):
         return pid + OTHER_PID if pid in server else pid
@@ -152,9 +152,9 @@ def crash(gpu, metrics, proc):
         row["proc_util"] = [share | {"pid": other(share["pid"])} for share in row.get("proc_util", ()) if there(share["pid"])]
 
 
-def main(folder, out):
+def main(folder, out, *moments):
     captured = slim(*(read(folder, name) for name in FILES))
-    crash(*captured)
+    crash(*captured, tuple(map(int, moments)) or MOMENTS_S)
     for name, rows in zip(FILES, captured):
         write(out, name, rows)
 

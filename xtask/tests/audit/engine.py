@@ -115,7 +115,8 @@ def kv(e, window, put):
     put("kv/usage_pct", None if usage is None else usage * 100)
     put("kv/pool_tokens", pool, whole=True)
     put("kv/held_tokens", held, whole=True)
-    prompt, output = e.quantiles(window, "request_prompt_tokens"), e.quantiles(window, "request_generation_tokens")
+    prompt, *life = e.lives(window, "request_prompt_tokens")
+    output, *_ = e.lives(window, "request_generation_tokens")
     means = [found.mean() if found else None for found in (prompt, output)]
     length = None if None in means else means[0] + means[1] / 2
     lengths = None if None in (length, running) else running * length
@@ -157,17 +158,17 @@ def kv(e, window, put):
     put("kv/used_mean_tokens", used)
     put("kv/mean_length_requests", ratio(pool, used))
     put("kv/full_length_requests", ratio(pool, e.log.max_model_len))
-    used_length(prompt, output, e.log.max_model_len, put)
+    used_length(prompt, output, life, e.log.max_model_len, put)
+    for key in ("used_length", "used_mean_tokens"):
+        put("kv/measured_s/" + key, prompt.seconds if prompt else 0.0)
     for key, of in (
         ("prefix_hit_pct", lambda body: body.gauge("prefix_cache_queries_total")),
         ("recomputed_tokens_per_s", lambda body: body.gauge("num_preemptions_total")),
-        ("used_length", lambda body: body.histogram("request_prompt_tokens")),
-        ("used_mean_tokens", lambda body: body.histogram("request_prompt_tokens")),
     ):
         put("kv/measured_s/" + key, e.measured(window, of))
 
 
-def used_length(prompt, output, most, put):
+def used_length(prompt, output, life, most, put):
     n = int(min(prompt.n, output.n)) if prompt and output else 0
     q = next((q for q, least in ENOUGH if n >= least), None)
     if q is None:
@@ -178,6 +179,8 @@ def used_length(prompt, output, most, put):
     high = None if None in tails else sum(tails)
     high = min([x for x in (high, most) if x is not None], default=None)
     put("kv/used_length/quantile", q)
+    put("kv/used_length/restarts", life[0], whole=True)
+    put("kv/used_length/since_restart", life[1])
     put("kv/used_length/n", n, whole=True)
     put("kv/used_length/lo", low)
     put("kv/used_length/hi", high)
