@@ -15,6 +15,7 @@ macro_rules! mutter {
 mod check;
 mod files;
 mod logging;
+mod names;
 mod probe;
 mod times;
 
@@ -31,7 +32,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::app::Exit;
 use crate::diagnosis::Slo;
 use crate::log::EventLog;
-use crate::model::{Clock, SystemClock};
+use crate::model::{Clock, SystemClock, spawn};
 use crate::net::access::{Access, AuthFile, TOKEN_VARIABLE, Token};
 use crate::net::tls::Authorities;
 use crate::probe::link;
@@ -43,6 +44,7 @@ use crate::sampler::{GpuIds, LOAD_DRIVER, Options, load_driver};
 use crate::store::Retention;
 use crate::term::{self, caps, input};
 use check::CheckArgs;
+use names::{recorded, to_record};
 use probe::ProbeCommand;
 use times::{parse_between, parse_duration, parse_engine_time, parse_interval, parse_seconds};
 
@@ -415,25 +417,18 @@ fn leave_with(error: &clap::Error) -> u8 {
     u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
-/// "-" is a pipe.
-fn is_pipe(path: &std::path::Path) -> bool {
-    path.as_os_str() == "-"
-}
-
-fn recorded(file: &std::path::Path) -> Recorded {
-    if is_pipe(file) { Recorded::Stdin } else { Recorded::File(file.to_owned()) }
-}
-
 /// Says what is waited for when a recording does not begin soon: a pipe waits for its writer. Not any more once what is
 /// returned is dropped.
 fn say_when_waiting(input: &Recorded) -> std::sync::mpsc::Sender<()> {
     let (opened, wait) = channel::<()>();
     let text = format!("waiting for {input} to begin: a pipe needs a writer, e.g. warptop record; Ctrl-C ends it");
-    std::thread::spawn(move || {
+    let tell = move || {
         if wait.recv_timeout(Duration::from_secs(2)) == Err(RecvTimeoutError::Timeout) {
             complain!("{text}");
         }
-    });
+    };
+    // Without a thread it is not said.
+    let _ = spawn("waiting", tell);
     opened
 }
 
@@ -495,14 +490,6 @@ fn watch(cli: &Cli, replay: Option<&Recorded>, slo: Slo) -> Result<u8, Failure> 
         Ok(Exit::Asked) => Ok(0),
         Ok(Exit::Interrupted) => Ok(130),
         Err(error) => Err(Failure::Error(format!("cannot draw on the terminal: {error}"))),
-    }
-}
-
-fn to_record(file: &std::path::Path, readable: bool) -> Output {
-    match (is_pipe(file), readable) {
-        (true, _) => Output::Stdout,
-        (false, false) => Output::File(file.to_owned()),
-        (false, true) => Output::Readable(file.to_owned()),
     }
 }
 

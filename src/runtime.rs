@@ -28,6 +28,7 @@ use ratatui::backend::Backend;
 use crate::app::{App, Cost, Effect, Event, Exit, Order, Seen};
 use crate::diagnosis::Slo;
 use crate::log::{EventLog, LogLevel};
+use crate::model::text::Plural;
 use crate::model::{Clock, Time};
 use crate::probe::board::Board;
 use crate::sampler::replay::{Input as Recorded, Replay};
@@ -302,7 +303,8 @@ impl<B: Backend> Program<B> {
         let area = self.terminal.get_frame().area();
         self.cost.lost = self.session.sink.lost();
         if self.cost.lost > self.lost {
-            let words = format!("{} batches did not reach the recorder", self.cost.lost - self.lost);
+            let lost = Plural(self.cost.lost - self.lost, "batch", "batches");
+            let words = format!("{lost} did not reach the recorder");
             self.session.note(LogLevel::Warning, &words);
             self.lost = self.cost.lost;
         }

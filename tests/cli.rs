@@ -245,3 +245,37 @@ fn a_snapshot_says_what_it_left_out_of_a_recording() {
     let (code, _, stderr) = run(&["snapshot", "--json", "--replay", &disordered]);
     assert!(code == 0 && stderr.contains("1 value"), "{stderr}");
 }
+
+/// Fault: host: no thread can be started (`ulimit -u`, `-v` or `-d`, `RUST_MIN_STACK`)
+/// Seen: `can be started`, with the limits to raise
+/// Works: nothing: the program ends at once, with the terminal as it was
+/// Recovers: with the next start
+#[test]
+fn without_threads_the_words_say_which_limit() {
+    let Output { status, stderr, .. } = Command::new(env!("CARGO_BIN_EXE_warptop"))
+        .args(["record", "-o", "-", "--duration", "1s"])
+        .env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"))
+        .env("RUST_MIN_STACK", "99999999999999")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let words = String::from_utf8_lossy(&stderr);
+    assert_eq!(status.code(), Some(1), "{words}");
+    assert!(words.contains("can be started") && words.contains("ulimit -u, -v and -d"), "{words}");
+    assert!(!words.contains("panicked"), "{words}");
+}
+
+#[test]
+fn standard_output_by_another_name_may_be_a_file() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("by-another-name.jsonl.gz");
+    let status = Command::new(env!("CARGO_BIN_EXE_warptop"))
+        .args(["record", "-o", "/dev/stdout", "--duration", "300ms", "--no-discover"])
+        .env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"))
+        .stdin(Stdio::null())
+        .stdout(std::fs::File::create(&path).unwrap())
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(0));
+    let (code, _, words) = run(&["snapshot", "--json", "--replay", path.to_str().unwrap()]);
+    assert_eq!(code, 0, "{words}");
+}

@@ -7,13 +7,12 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{TryRecvError, sync_channel};
-use std::thread;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, Subcommand, value_parser};
 
 use crate::model::text::{capital, clean};
-use crate::model::{Clock, SystemClock};
+use crate::model::{Clock, SystemClock, spawn};
 use crate::net::endpoint::Endpoint;
 use crate::probe::board::Last;
 use crate::probe::files::{Files, path_of};
@@ -377,7 +376,7 @@ fn answer(inputs: &Inputs) -> Result<Option<String>, Failure> {
         // Whoever asked may be gone.
         let _ = to.send(read.map(|_| String::from_utf8_lossy(&typed).into_owned()));
     };
-    thread::Builder::new().name("answer".to_owned()).spawn(read).map_err(Failure::error)?;
+    spawn("answer", read).map_err(Failure::error)?;
     loop {
         match answers.try_recv() {
             Ok(typed) => return typed.map(Some).map_err(Failure::error),

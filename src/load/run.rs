@@ -25,12 +25,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use tokio::task::LocalSet;
 
-use crate::model::{Clock, text};
+use crate::model::{Clock, spawn, text};
 use crate::net::endpoint::Endpoint;
 use crate::net::tls::Authorities;
 
@@ -128,7 +127,7 @@ fn on_own_thread(
     let (tell, said) = mpsc::channel();
     let waiting = Arc::new(AtomicUsize::new(0));
     let voice = Voice { tell, waiting: Arc::clone(&waiting) };
-    let thread = thread::Builder::new().name("warptop-load".to_owned()).spawn(move || work(voice));
+    let thread = spawn("warptop-load", move || work(voice));
     let thread = thread.map_err(|error| no_system(&error))?;
     // It ends when the other thread has let go of its end.
     for word in said {

@@ -19,8 +19,9 @@ use std::time::Duration;
 use crate::model::clock::date;
 use crate::model::lock;
 use crate::model::secret::mask_line;
+use crate::model::text::Plural;
 use crate::model::text::clean_to;
-use crate::model::{Batch, Clock, Edge, Mark, SourceId, SourceState, Time};
+use crate::model::{Batch, Clock, Edge, Mark, SourceId, SourceState, Time, spawn};
 use repeats::Repeats;
 
 /// Lines that wait for a slow disk.
@@ -153,9 +154,8 @@ impl EventLog {
         let log = Self { to, shared: Arc::clone(&shared), clock: Arc::clone(clock) };
         let (clock, repeats) = (Arc::clone(clock), Repeats::default());
         let mut keeper = Keeper { shared, clock, repeats, file: file.ok(), trouble: String::new(), lost: 0 };
-        let thread = std::thread::Builder::new().name("log".to_owned());
         // Without a thread all that is said is lost, and counted.
-        drop(thread.spawn(move || keeper.run(&said)));
+        drop(spawn("log", move || keeper.run(&said)));
         if let Err(why) = &log.shared.place {
             log.say(LogLevel::Info, "log", &format!("is not written to a file: {why}"));
         }
@@ -268,7 +268,8 @@ impl Keeper {
         }
         let lost = self.shared.lost.load(Ordering::Relaxed);
         if lost > self.lost {
-            let words = format!("{} lines of the log are lost: more was said than the disk takes", lost - self.lost);
+            let words = Plural(lost - self.lost, "line of the log is", "lines of the log are");
+            let words = format!("{words} lost: more was said than the disk takes");
             self.lost = lost;
             if let Some(line) = self.repeats.take(LogLine::new(now, LogLevel::Warning, "log", &words), now) {
                 self.keep(line);

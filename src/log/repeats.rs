@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use super::{LogLevel, LogLine};
 use crate::model::Time;
+use crate::model::text::Plural;
 
 /// How long the same words are only counted, ms.
 const WINDOW_MS: u64 = 60_000;
@@ -65,7 +66,8 @@ impl Repeats {
         });
         due.sort_by_key(|line| line.at);
         if self.others > 0 && now.since(self.others_since) >= WINDOW_MS {
-            let words = format!("{} more lines of other words are left out", self.others);
+            let words = Plural(self.others, "more line of other words is", "more lines of other words are");
+            let words = format!("{words} left out");
             self.others = 0;
             due.push(LogLine::new(now, LogLevel::Warning, "log", &words));
         }

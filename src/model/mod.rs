@@ -19,6 +19,7 @@ pub mod plausible;
 pub mod process;
 pub mod reading;
 pub mod secret;
+mod spawn;
 pub mod text;
 
 pub use address::Address;
@@ -30,3 +31,4 @@ pub use mark::{Edge, Mark};
 pub use metric::{Domain, Kind, Metric, Unit};
 pub use process::{CpuLimits, GpuProcess, MoreProcesses, ProcessSample, ProcessState, ThreadSample};
 pub use reading::{Reading, Subject, Why};
+pub use spawn::spawn;

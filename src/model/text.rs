@@ -96,6 +96,16 @@ fn pass_string(rest: &mut Chars<'_>) {
     *rest = ahead;
 }
 
+/// A count with the word for one or for more: "1 batch", "2 batches".
+pub struct Plural<'a>(pub u64, pub &'a str, pub &'a str);
+
+impl std::fmt::Display for Plural<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self(n, one, more) = self;
+        write!(f, "{n} {}", if *n == 1 { one } else { more })
+    }
+}
+
 /// With a capital letter at its start.
 pub fn capital(text: &str) -> String {
     let mut letters = text.chars();
@@ -150,5 +160,11 @@ mod tests {
     fn white_space_folds_and_length_is_bounded() {
         assert_eq!(clean("  a \t\n b  "), "a b");
         assert_eq!(clean(&"x".repeat(10_000)).chars().count(), MAX_CHARS);
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let batches = |n| Plural(n, "batch", "batches").to_string();
+        assert_eq!([0, 1, 2].map(batches), ["0 batches", "1 batch", "2 batches"]);
     }
 }

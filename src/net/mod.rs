@@ -10,4 +10,5 @@ pub mod echo;
 pub mod endpoint;
 mod file;
 pub mod sealed;
+mod system_ca;
 pub mod tls;

@@ -19,10 +19,8 @@ use rustls::{
 };
 
 use super::file;
+use super::system_ca::{self, MAX_FILE};
 use crate::model::text;
-
-/// Longest file of certificates: four times the list of a whole system.
-const MAX_FILE: u64 = 1 << 20;
 
 /// Certificates of `--engine-ca`, trusted besides those of the system.
 #[derive(Clone, Debug, Default)]
@@ -81,8 +79,8 @@ pub fn config(given: &Authorities, system: bool) -> Result<ClientConfig, Error> 
     let provider = Arc::new(ring::default_provider());
     let mut roots = RootCertStore::empty();
     if system {
-        // What cannot be read is not trusted; the words for an unknown issuer say what to do.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        // What cannot be read is not trusted; the words for an unknown issuer say so, and what to do.
+        roots.add_parsable_certificates(system_ca::certificates().iter().cloned());
     }
     roots.add_parsable_certificates(given.0.iter().cloned());
     let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().ok();
@@ -156,7 +154,8 @@ pub enum TlsTrouble {
     /// No chain to an authority.
     #[error(
         "its certificate is from an authority that this host does not trust: give that authority's certificate (or a \
-         self-signed one itself) with --engine-ca FILE"
+         self-signed one itself) with --engine-ca FILE{}",
+        system_ca::trouble()
     )]
     UnknownIssuer,
     /// An authority of that name is trusted, but it has another key.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid};
 
-use crate::model::{Clock, lock, text};
+use crate::model::{Clock, lock, spawn, text};
 use crate::net::access::TOKEN_VARIABLE;
 use crate::net::sealed::Sealed;
 
@@ -76,7 +76,7 @@ impl Child {
         let (program, say) = (program.to_owned(), hear.clone());
         let request = Request { sealed: sealed.is_some(), ..request };
         let body = move || run(&program, request, sealed, &clock, &told, &hear);
-        if let Err(error) = std::thread::Builder::new().name("warptop-probe".to_owned()).spawn(body) {
+        if let Err(error) = spawn("warptop-probe", body) {
             say(Heard::Broke(format!("no thread for the probe: {error}")));
             say(Heard::Gone("not started".to_owned()));
         }
@@ -193,7 +193,7 @@ fn speak(mut stdin: ChildStdin, sealed: Option<Sealed>) -> Sender<()> {
         }
     };
     // Without the thread its input is closed at once, which means stop as well.
-    drop(std::thread::Builder::new().name("warptop-speak".to_owned()).spawn(body));
+    drop(spawn("warptop-speak", body));
     word
 }
 
@@ -257,7 +257,7 @@ fn listen(mut stdout: impl Read + Send + 'static, mut intake: Intake, clock: Arc
             }
         }
     };
-    drop(std::thread::Builder::new().name("warptop-hear".to_owned()).spawn(body));
+    drop(spawn("warptop-hear", body));
 }
 
 /// Reads standard error on a thread and keeps the end of it.
@@ -274,7 +274,7 @@ fn keep_end(mut stderr: impl Read + Send + 'static, end: Arc<Mutex<VecDeque<u8>>
             end.drain(..surplus);
         }
     };
-    drop(std::thread::Builder::new().name("warptop-stderr".to_owned()).spawn(body));
+    drop(spawn("warptop-stderr", body));
 }
 
 /// Whether a line says what happened. A note says how to learn more, a backtrace where it happened.

@@ -13,6 +13,7 @@ mod streams;
 use super::plan::Plan;
 use super::topology::{self, Node, Topology};
 use super::{Better, Cost, Failure, Figure, Kind, Link, MIB, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
+use crate::model::text::Plural;
 use streams::{Kernel, Streams};
 
 pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
@@ -156,7 +157,7 @@ fn bandwidth(
 }
 
 fn threads_in_words(threads: usize) -> String {
-    if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
+    Plural(threads as u64, "thread", "threads").to_string()
 }
 
 fn latencies(

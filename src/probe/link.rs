@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::model::{Clock, SystemClock, text};
+use crate::model::{Clock, SystemClock, spawn, text};
 use crate::net::sealed::{MAX_SEALED, Sealed};
 
 use super::protocol::{Failure, MAX_SAMPLES_SAID, Message, Outcome, Request, SAMPLES_EVERY_US, Sample, VERSION};
@@ -249,7 +249,7 @@ fn end_after(ms: u64) {
         std::thread::sleep(Duration::from_millis(ms.saturating_add(LATER_MS)));
         std::process::exit(LEFT);
     };
-    drop(std::thread::Builder::new().name("warptop-limit".to_owned()).spawn(body));
+    drop(spawn("warptop-limit", body));
 }
 
 /// Reads what the parent sealed, if it did: the first line of the input.
@@ -277,7 +277,7 @@ fn obey(stop: &Arc<AtomicBool>) {
         std::process::exit(LEFT);
     };
     // Without a thread to listen the parent's kill is what ends it.
-    drop(std::thread::Builder::new().name("warptop-obey".to_owned()).spawn(body));
+    drop(spawn("warptop-obey", body));
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::plan::{Plan, Series};
 use super::{
     Better, Check, Cost, Failure, Figure, Kind, Link, MIB, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target,
 };
+use crate::model::text::Plural;
 use host::{Layer, Routing, logits, route};
 
 pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
@@ -140,7 +141,7 @@ fn id(way: &str, (experts, k): (u32, u32), tokens: u32) -> String {
 }
 
 fn label(what: &str, (experts, k): (u32, u32), tokens: u32) -> String {
-    format!("{what}, {k} of {experts} experts, {tokens} token{}", if tokens == 1 { "" } else { "s" })
+    format!("{what}, {k} of {experts} experts, {}", Plural(tokens.into(), "token", "tokens"))
 }
 
 /// What follows from other figures: how much more the chain takes, and the share of a layer. `rate` in GB/s.

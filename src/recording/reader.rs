@@ -7,6 +7,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use crate::model::secret::mask_line;
+use crate::model::text::Plural;
 use crate::model::{Batch, CpuLimits, Edge, HistogramSample, SourceState, Time, limits, text};
 
 use super::lines::{End, Line, Lines, MAX_USELESS};
@@ -61,8 +62,8 @@ impl Problems {
             out.push(format!("format {version} is newer than this program's {VERSION}: only what it knows is shown"));
         }
         if self.bad_lines > 0 {
-            let lines = if self.bad_lines == 1 { "line" } else { "lines" };
-            out.push(format!("{} damaged or unknown {lines} passed over", self.bad_lines));
+            let lines = Plural(self.bad_lines, "damaged or unknown line", "damaged or unknown lines");
+            out.push(format!("{lines} passed over"));
         }
         if self.left_out > 0 {
             out.push(format!("{} values, histograms or rows are beyond what is kept, and left out", self.left_out));

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use crate::model::{Batch, Time};
+use crate::model::text::Plural;
+use crate::model::{Batch, Time, spawn};
 
 use super::{Header, Writer};
 
@@ -170,7 +171,8 @@ pub struct Summary {
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let s = self.ms / 1000;
-        write!(f, "{:02}:{:02}:{:02} ({} batches, {} bytes)", s / 3600, s / 60 % 60, s % 60, self.batches, self.bytes)
+        let batches = Plural(self.batches, "batch", "batches");
+        write!(f, "{:02}:{:02}:{:02} ({batches}, {} bytes)", s / 3600, s / 60 % 60, s % 60, self.bytes)
     }
 }
 
@@ -224,7 +226,7 @@ impl Recorder {
             // Nobody may be waiting any more.
             drop(say.send(result.map(|()| done).map_err(|error| failed(&name, error, done))));
         };
-        std::thread::Builder::new().name("recorder".to_owned()).spawn(body).map_err(RecordError::Thread)?;
+        spawn("recorder", body).map_err(RecordError::Thread)?;
         loop {
             match opened.recv_timeout(IDLE) {
                 Ok(opened) => return opened.map(|()| Self { tap, stop, over, end, output: output.clone() }),

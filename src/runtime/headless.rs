@@ -11,6 +11,7 @@ use crate::app::Event;
 use crate::diagnosis::{ChangeLog, Slo};
 use crate::export::snapshot::{Mode, Snapshot, snapshot};
 use crate::log::LogLevel;
+use crate::model::text::Plural;
 use crate::model::text::clean;
 use crate::model::{Clock, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
 use crate::probe::files::Files;
@@ -85,7 +86,8 @@ pub fn record(inputs: &Inputs, options: &Options, plan: &RecordPlan<'_>) -> Resu
         }
     }
     if session.sink.lost() > 0 {
-        session.note(LogLevel::Warning, &format!("{} batches did not reach the recorder", session.sink.lost()));
+        let lost = Plural(session.sink.lost(), "batch", "batches");
+        session.note(LogLevel::Warning, &format!("{lost} did not reach the recorder"));
     }
     drop(session);
     recorder.finish().map(|summary| (summary, cut))

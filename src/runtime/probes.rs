@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::diagnosis::level::LevelJudge;
-use crate::model::{Batch, Clock, Edge, Mark, SourceId, Time, lock};
+use crate::model::{Batch, Clock, Edge, Mark, SourceId, Time, lock, spawn};
 use crate::probe::board::Board;
 use crate::probe::child::{Child, Heard};
 use crate::probe::files::{Files, FilesError, Lock, Locked};
@@ -119,7 +119,7 @@ impl Probes {
             tried: Time(0),
             looked: Time(0),
         };
-        let spawned = std::thread::Builder::new().name("warptop-probes".to_owned()).spawn(move || worker.run(&todo));
+        let spawned = spawn("warptop-probes", move || worker.run(&todo));
         if let Err(error) = spawned {
             shared.board().notice = format!("no probe can run, there is no thread for it: {error}");
         }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OnceCell};
 
-use crate::model::Clock;
+use crate::model::{Clock, spawn};
 
 /// Share of the time of a request without an answer, %, from which on it is asked aside: several times what reading
 /// dozens of engines takes.
@@ -93,7 +93,7 @@ fn start() -> Option<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let handle = runtime.handle().clone();
     let work = move || runtime.block_on(std::future::pending::<()>());
-    std::thread::Builder::new().name("warptop-aside".to_owned()).spawn(work).ok().map(|_| handle)
+    spawn("warptop-aside", work).ok().map(|_| handle)
 }
 
 #[cfg(test)]

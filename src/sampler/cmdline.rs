@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use crate::model::limits::COMMAND_BYTES;
-use crate::model::lock;
+use crate::model::{lock, spawn};
 
 /// How long a file is waited for: the kernel gives it in microseconds, and a process that starts or ends holds the lock
 /// for a few milliseconds.
@@ -77,7 +77,7 @@ impl PatientReader {
             }
             lock(&hung).remove(&last);
         };
-        std::thread::Builder::new().name("warptop-cmdline".to_owned()).spawn(work).ok()?;
+        spawn("warptop-cmdline", work).ok()?;
         Some(orders)
     }
 }

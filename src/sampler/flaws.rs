@@ -9,6 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::engine::promtext::{self, Exposition, Sample};
 use crate::model::limits::{self, LeftOut};
+use crate::model::text::Plural;
 use crate::model::{Batch, Reading, Sample as Value, Unit, Why};
 
 /// The lines of an answer that are complete, and whether one was not. The text format ends every line;
@@ -82,10 +83,8 @@ impl Flaws {
             (self.no_numbers, "value is NaN or infinite", "values are NaN or infinite"),
             (self.impossible, "value is impossible", "values are impossible"),
         ];
-        let counted = counts
-            .iter()
-            .filter(|(n, ..)| *n > 0)
-            .map(|(n, one, many)| format!("{n} {}", if *n == 1 { one } else { many }));
+        let counted =
+            counts.iter().filter(|(n, ..)| *n > 0).map(|&(n, one, more)| Plural(n as u64, one, more).to_string());
         let too_large = self.too_large.map(|(first, count)| match count {
             1 => first.to_string(),
             _ => format!("{first}, and {} more histograms", count - 1),

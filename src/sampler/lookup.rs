@@ -13,7 +13,7 @@ use std::time::Duration;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tokio::sync::watch;
 
-use crate::model::lock;
+use crate::model::{lock, spawn};
 
 /// What came of a name; `None` while nothing has.
 type Found = Option<Result<Vec<SocketAddr>, ErrorKind>>;
@@ -62,11 +62,16 @@ impl Lookup {
         under_way.insert(name.clone(), found.clone());
         drop(under_way);
         let Self { under_way, ask, .. } = self.clone();
-        tokio::task::spawn_blocking(move || {
+        let sought = name.clone();
+        let look_up = move || {
             let addresses = ask(&name).map_err(|error| error.kind());
             lock(&under_way).remove(&name);
             tell.send_replace(Some(addresses));
-        });
+        };
+        if spawn("warptop-name", look_up).is_err() {
+            // Whoever waits hears that nobody will tell.
+            lock(&self.under_way).remove(&sought);
+        }
         found
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::model::{Batch, FactKey, SourceId, Subject, Time, lock};
+use crate::model::{Batch, FactKey, SourceId, Subject, Time, lock, spawn};
 use crate::recording::{Header, OpenError, Problems, Reader};
 use crate::store::Store;
 
@@ -122,7 +122,7 @@ impl Replay {
         let replay = Self(Arc::default());
         let shared = Arc::clone(&replay.0);
         let body = move || shared.feed(reader, &store, &stop);
-        std::thread::Builder::new().name("replay".to_owned()).spawn(body)?;
+        spawn("replay", body)?;
         Ok(replay)
     }
 

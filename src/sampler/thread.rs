@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::model::{Batch, SourceId, SourceState};
+use crate::model::{Batch, SourceId, SourceState, spawn};
 
 use super::Context;
 
@@ -15,12 +15,17 @@ pub(super) const SECOND_VALID_MS: u32 = 3_500;
 /// Runs `body` on a thread called `name`. When there can be no thread, the source says so.
 pub(super) fn start(context: &Context, source: SourceId, name: &str, body: impl FnOnce(&Context) + Send + 'static) {
     let inner = context.clone();
-    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || body(&inner));
-    if let Err(error) = spawned {
-        let why =
-            format!("no thread for it: {error}; free some (limits: ulimit -u, the cgroup's pids.max) and start again");
-        say(context, source, SourceState::Failed(why.into()));
+    if let Err(error) = spawn(name, move || body(&inner)) {
+        say(context, source, SourceState::Failed(error.to_string().into()));
     }
+}
+
+/// Does work that may wait on a thread of its own. `None` when there can be no thread, or the work panicked.
+pub(super) async fn run_aside<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, done) = tokio::sync::oneshot::channel();
+    // Whoever wanted it may be gone.
+    spawn(name, move || drop(tell.send(work()))).ok()?;
+    done.await.ok()
 }
 
 /// Hands on a change of state and nothing else.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use super::thread::run_aside;
 use crate::model::{Clock, SourceState};
 
 /// Answers up to this size are worked on where they came in, bytes. vLLM has 80 KB, and 90 KB more for each rank of
@@ -127,13 +128,13 @@ impl Desk {
         let costly = spent.us.max(spent.before) > COSTLY_US;
         let turn = Arc::clone(&self.lanes[usize::from(costly)]).acquire_owned().await.ok()?;
         let clock = Arc::clone(&self.clock);
-        let task = tokio::task::spawn_blocking(move || {
+        let work = move || {
             let begun = clock.cpu_micros();
             let done = work();
             drop(turn);
             (done, clock.cpu_micros().saturating_sub(begun))
-        });
-        let (done, us) = task.await.ok()?;
+        };
+        let (done, us) = run_aside("warptop-work", work).await?;
         spent.us = spent.us.saturating_add(us);
         Some(done)
     }

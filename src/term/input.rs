@@ -20,6 +20,7 @@ use crate::app::{Action, Event, Key};
 use super::keys::KeyDecoder;
 use super::tty::Tty;
 use super::{TTY, WAITS, is_ours, let_go, signals};
+use crate::model::spawn;
 
 /// How long the main loop may take to end once it was told to (a recorder waits 2 s for its output).
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -63,7 +64,7 @@ pub fn read_terminal(to: SyncSender<Input>) -> io::Result<()> {
         end_in_time(INTERRUPTED);
         let _ = to.send(END);
     };
-    thread::Builder::new().name("keys".to_owned()).spawn(body).map(drop)
+    spawn("keys", body).map(drop)
 }
 
 /// The terminal is gone.
@@ -145,7 +146,7 @@ fn end_in_time(code: i32) {
         super::leave(code);
     };
     // Without another thread there is only the main loop to rely on.
-    if thread::Builder::new().name("last-resort".to_owned()).spawn(watch).is_err() {
+    if spawn("last-resort", watch).is_err() {
         SEEN_TO.store(false, Ordering::SeqCst);
     }
 }
@@ -192,7 +193,7 @@ pub fn read_signals(to: SyncSender<Input>, screen: bool) -> io::Result<()> {
         }
     }
     let body = move || runtime.block_on(pass_on(heard, &to));
-    thread::Builder::new().name("signals".to_owned()).spawn(body).map(drop)
+    spawn("signals", body).map(drop)
 }
 
 async fn pass_on(mut heard: Vec<(Signal, Input)>, to: &SyncSender<Input>) {

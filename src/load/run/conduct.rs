@@ -14,6 +14,7 @@ use crate::load::exchange::Transport;
 use crate::load::level::{Client, Level, Load, State};
 use crate::load::plan::{Shape, Span};
 use crate::load::tally::Frame;
+use crate::model::text::Plural;
 
 use super::arrivals::Arrivals;
 use super::open::{Line, Tasks, dispatch};
@@ -271,7 +272,8 @@ impl<T: Transport> Conductor<'_, T> {
             return;
         }
         if fresh > 0 {
-            self.notes.push(format!("{fresh} users had no answer yet when the warm-up ended"));
+            let users = Plural(fresh.into(), "user", "users");
+            self.notes.push(format!("{users} had no answer yet when the warm-up ended"));
         }
         self.measure_from(now);
     }
@@ -361,7 +363,8 @@ impl<T: Transport> Conductor<'_, T> {
         };
         level.requests.not_sent = books.most.map_or(self.line.borrow().len() as u64, |most| most - books.begun);
         if level.requests.not_sent > 0 {
-            level.notes.push(format!("{} requests were due or planned and never sent", level.requests.not_sent));
+            let requests = Plural(level.requests.not_sent, "request was", "requests were");
+            level.notes.push(format!("{requests} due or planned and never sent"));
         }
         level.notes.extend(self.notes.iter().cloned());
         let is_waited = books.cut.as_ref().is_none_or(|cut| !cut.at_once);

@@ -72,7 +72,7 @@ async fn search(net: Arc<Net>, client: Client, list: bool) {
     }
     let (looks, started) = (HashMap::new(), HashMap::new());
     let (readers, eyes, fairness) = (Arc::default(), Eyes::default(), Fairness::default());
-    let mut search = Search { net, client, list, eyes, looks, started, readers, fairness };
+    let mut search = Search { net, client, list, eyes, looks, started, readers, fairness, blind: false };
     loop {
         search.once().await;
         let timing = &search.net.timing;
@@ -206,6 +206,8 @@ struct Search {
     started: HashMap<u8, Process>,
     readers: Arc<Readers>,
     fairness: Fairness,
+    /// The processes of this host could not be looked at.
+    blind: bool,
 }
 
 /// Tells the roster how an engine was started, once its model's configuration was read.
@@ -257,13 +259,15 @@ impl Search {
     ) -> (T, u64) {
         let clock = Arc::clone(&self.net.context.clock);
         let mut eyes = std::mem::take(&mut self.eyes);
-        let done = tokio::task::spawn_blocking(move || {
+        let done = thread::run_aside("warptop-look", move || {
             let begun = clock.micros();
             let found = work(&mut eyes);
             (eyes, found, clock.micros().saturating_sub(begun))
         });
-        // It fails only when the program is about to end, or by a mistake in it: then all is looked at anew.
-        let (eyes, found, took) = done.await.unwrap_or_default();
+        // Without a thread, or after a mistake in it, all is looked at anew.
+        let done = done.await;
+        self.blind = done.is_none();
+        let (eyes, found, took) = done.unwrap_or_default();
         self.eyes = eyes;
         (found, took)
     }
@@ -292,6 +296,11 @@ impl Search {
     fn state(&self) -> SourceState {
         if let Some(words) = self.net.left_out() {
             return words.clone();
+        }
+        if self.blind {
+            let words = "processes cannot be looked at: there is no thread for it (ulimit -u and -v, the cgroup's \
+                         pids.max); engines can be named with --engine URL";
+            return SourceState::Degraded(words.into());
         }
         let full = self.looks.values().filter(|look| look.full).count();
         if full > 0 {

@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use super::user::is_stranger;
 use crate::model::lock;
+use crate::sampler::thread::run_aside;
 
 /// Readings of one user's files at a time.
 const EACH: usize = 8;
@@ -48,11 +49,11 @@ impl Readers {
             let place = self.places_of(user).acquire_owned().await.ok()?;
             let strange =
                 if is_stranger(user) { Some(Arc::clone(&self.strangers).acquire_owned().await.ok()?) } else { None };
-            let task = tokio::task::spawn_blocking(move || {
+            let work = move || {
                 let _places = (place, strange);
                 work()
-            });
-            task.await.ok()
+            };
+            run_aside("warptop-files", work).await
         };
         tokio::time::timeout(FILES, read).await.ok().flatten()
     }
@@ -77,7 +78,7 @@ mod tests {
     #[test]
     fn files_that_never_answer_use_up_the_places_of_their_user_only() {
         assert_eq!(super::super::launched::UNREAD, "its files do not answer in time");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let own = rustix::process::geteuid().as_raw();
         let (stranger, another) = (own + 4242, own + 4243);
         let readers = Arc::new(Readers::default());

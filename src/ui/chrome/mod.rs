@@ -14,6 +14,7 @@ use crate::app::{ACTIONS, Action, ActionSpec, App, Cost, Origin};
 use crate::derive::coverage::{is_partial, partial_scrapes};
 use crate::derive::lives;
 use crate::derive::quantile::{highest_allowed, quantile};
+use crate::model::text::Plural;
 use crate::model::{FactKey, Metric, Reading, SourceId, SourceState, Subject, Time};
 use crate::probe::board::Board;
 use crate::store::{Data, HistogramWindow, Window};
@@ -267,10 +268,10 @@ impl Chrome {
             line.add("frame", Role::Dim, 3, format_args!("{}", Seconds(Reading::new(cost.frame_us as f64 / 1e6))));
         }
         // Nothing lost is nothing to say.
-        for (count, what) in [(cost.lost, "batches not recorded"), (data.out_of_order(), "readings came too late")] {
-            if count > 0 {
-                line.add("", Role::Warn, 0, format_args!("{count} {what}"));
-            }
+        let lost = Plural(cost.lost, "batch not recorded", "batches not recorded");
+        let late = Plural(data.out_of_order(), "reading came too late", "readings came too late");
+        for counted in [lost, late].into_iter().filter(|counted| counted.0 > 0) {
+            line.add("", Role::Warn, 0, format_args!("{counted}"));
         }
     }
 
