@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use serde_json::Value;
-use warptop::diagnosis::Slo;
+use warptop::diagnosis::{Slo, attainments};
 use warptop::export::snapshot::{Mode, snapshot};
 use warptop::model::{Batch, FactKey, HistogramSample, Metric, ProcessSample, SourceId, SourceState, Subject, Time};
 use warptop::store::{Retention, Store, Window};
@@ -212,4 +212,33 @@ fn tokens_and_joules_are_of_the_same_seconds() {
         }
         assert!(around > 20 && none > 5, "{around} {none}");
     }
+}
+
+/// A server that answered slowly, was started again and is fast now is held against what it is now.
+#[test]
+fn an_objective_is_judged_by_the_life_that_has_enough_requests() {
+    let judged = |per_second: f64| {
+        let store = Store::new(Retention::HOUR);
+        for second in 0..=30_u32 {
+            let since = f64::from(if second < 20 { second } else { second - 20 });
+            let (fast, slow) = if second < 20 { (0.0, 40.0 * since) } else { (per_second * since, 0.0) };
+            let mut batch = Batch::new(SourceId::Engine(0), START + u64::from(second) * 1000, 3500);
+            batch.fact(ENGINE, FactKey::Url, "http://127.0.0.1:8000");
+            batch.state = Some(SourceState::Ok);
+            batch.breaks = second == 20;
+            batch.push(ENGINE, Metric::RequestsRunning, 8.0);
+            batch.push(ENGINE, Metric::RequestsWaiting, 0.0);
+            batch.push(ENGINE, Metric::RequestsFinished, fast + slow);
+            let (edges, cumulative) = ([0.1, 10.0].into(), vec![fast, fast + slow, fast + slow]);
+            let sum = Some(0.05 * fast + 5.0 * slow);
+            let (subject, metric) = (ENGINE, Metric::Ttft);
+            batch.histograms.push(HistogramSample { sets: 0, subject, metric, edges, cumulative, sum });
+            store.push(&batch);
+        }
+        let slo: Slo = "ttft_p99=1s".parse().unwrap();
+        let one = attainments(&store.read(), START + 30_000, &slo)[0];
+        (one.missed(), one.lives.restarts, one.lives.since_restart)
+    };
+    assert_eq!(judged(40.0), (Some(false), 0, true));
+    assert_eq!(judged(30.0), (Some(true), 1, false), "300 are too few for a P99: both lives, and it says so");
 }
