@@ -17,9 +17,10 @@ use std::sync::{Arc, Mutex};
 
 use support::{ENGINE, PATIENT, Server, Session, fact, http, latest};
 use warptop::derive::kv::{Basis, Buffers, kv};
+use warptop::diagnosis::{Cause, Finding, Severity, Slo, diagnose};
 use warptop::engine::promtext::{self, Exposition};
 use warptop::engine::{self, Answers, Memory, dcgm};
-use warptop::model::{Batch, FactKey, Metric, Reading, SourceId, SourceState, Time, Why};
+use warptop::model::{Batch, FactKey, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
 use warptop::store::{Data, HistogramWindow, Retention, Store, Window};
 
 fn folder(case: &str) -> PathBuf {
@@ -45,33 +46,73 @@ fn between(a: &str, b: &str, share: f64) -> String {
 
 const START: Time = Time(1_796_000_000_000);
 
-/// Plays the bodies of a case once a second for so long, as their `play.json` says, and gives the store and the end.
-fn play(case: &str, path: &'static str, seconds: u64) -> (Store, Time) {
-    let play: serde_json::Value = serde_json::from_str(&text(case, "play.json")).unwrap();
-    let times: Vec<f64> = play["seconds"].as_array().unwrap().iter().map(|s| s.as_f64().unwrap()).collect();
-    let bodies: Vec<_> = (0..=times.len()).map(|n| text(case, &format!("body-{n}.prom"))).collect();
-    let (store, mut memory) = (Store::new(Retention::HOUR), Memory::default());
-    for second in 0..=seconds {
+/// The bodies of a folder, played as its `play.json` says.
+struct Played {
+    seconds: Vec<f64>,
+    glide: bool,
+    bodies: Vec<String>,
+}
+
+impl Played {
+    fn of(case: &str) -> Self {
+        let play: serde_json::Value = serde_json::from_str(&text(case, "play.json")).unwrap();
+        let seconds: Vec<f64> = play["seconds"].as_array().unwrap().iter().map(|s| s.as_f64().unwrap()).collect();
+        let bodies = (0..=seconds.len()).map(|n| text(case, &format!("body-{n}.prom"))).collect();
+        Self { seconds, glide: play["glide"] == true, bodies }
+    }
+
+    fn at(&self, second: u64) -> String {
         let mut at = second as f64;
-        let mut body = bodies.last().unwrap().clone();
-        for (n, &time) in times.iter().enumerate() {
+        for (pair, &time) in self.bodies.windows(2).zip(&self.seconds) {
             if at < time {
-                body = if play["glide"] == true {
-                    between(&bodies[n], &bodies[n + 1], at / time)
-                } else {
-                    bodies[n].clone()
-                };
-                break;
+                return if self.glide { between(&pair[0], &pair[1], at / time) } else { pair[0].clone() };
             }
             at -= time;
         }
+        self.bodies.last().unwrap().clone()
+    }
+}
+
+/// Plays the bodies of a case once a second for so long, and gives the store and the end.
+fn play(case: &str, path: &'static str, seconds: u64) -> (Store, Time) {
+    let (store, mut memory, played) = (Store::new(Retention::HOUR), Memory::default(), Played::of(case));
+    for second in 0..=seconds {
+        let body = played.at(second);
         let adapter = engine::detect(path, &body).unwrap_or_else(|| panic!("case {case}: nobody reads {body}"));
         let mut batch = Batch::new(SourceId::Engine(0), START + second * 1000, 3500);
+        batch.state = Some(SourceState::Ok).filter(|_| second == 0);
+        batch.fact(ENGINE, FactKey::Url, "http://127.0.0.1:8000");
+        batch.fact(ENGINE, FactKey::Pids, "77");
         batch.fact(ENGINE, FactKey::Kind, adapter.spec().id);
         let _ = adapter.translate(Answers::new(&[(path, &body)]), 0, &mut memory, &mut batch);
         store.push(&batch);
     }
     (store, START + seconds * 1000)
+}
+
+const GPU: Subject = Subject::Gpu(0);
+
+/// The same of a DCGM exporter, into a store that may hold an engine.
+fn play_dcgm(case: &str, store: &Store, seconds: u64) {
+    let played = Played::of(&format!("{case}/dcgm"));
+    for second in 0..=seconds {
+        let body = played.at(second);
+        let mut batch = Batch::new(SourceId::Dcgm, START + second * 1000, 3500);
+        batch.state = Some(SourceState::Ok).filter(|_| second == 0);
+        let (rows, _) = dcgm::rows(Exposition::new(&body));
+        batch.fact(GPU, FactKey::Name, &rows[0].name);
+        for (metric, reading) in &rows[0].values {
+            batch.push(GPU, *metric, *reading);
+        }
+        store.push(&batch);
+    }
+}
+
+/// What is found after so many seconds: cause, severity and words.
+fn findings(store: &Store, second: u64) -> Vec<(Cause, Severity, String)> {
+    let diagnosis = diagnose(&store.read(), START + second * 1000, &Slo::default());
+    let of = |finding: &Finding| (finding.cause, finding.severity, finding.headline.full.clone());
+    diagnosis.findings.iter().map(of).collect()
 }
 
 /// The newest level, or the mean rate of the last seconds.
@@ -115,7 +156,24 @@ fn cases_06_and_11_stale_gauges_stand_beside_counters_that_do_not_move() {
             assert_eq!(level(&data, metric, end).to_bits(), 0.0_f64.to_bits(), "{case}: {metric:?}");
             assert!(level(&data, metric, START + 8000) > 0.0, "{case}: {metric:?} moved at first");
         }
+        drop(data);
+        if case == "11" {
+            play_dcgm(case, &store, 60);
+        }
+        let found = findings(&store, 60);
+        let (cause, severity, words) = &found[0];
+        assert_eq!((*cause, *severity), (Cause::Stalled, Severity::Watch), "{found:?}");
+        let start = format!("{running:.0} run, {waiting:.0} wait, and nothing has moved for ");
+        assert!(
+            words.starts_with(&start) && words.ends_with("these figures are old and all clients have left"),
+            "{words}"
+        );
+        assert!(found[1..].iter().all(|(_, severity, _)| *severity == Severity::Ok), "no queue, no wall: {found:?}");
     }
+    // Told within seconds where the GPU is seen to rest.
+    let (store, _) = play("11", "/metrics", 30);
+    play_dcgm("11", &store, 30);
+    assert_eq!(findings(&store, 30)[0].0, Cause::Stalled);
 }
 
 /// llama.cpp#17384: builds of November 2025 sent the whole exposition as one JSON string.
@@ -196,13 +254,45 @@ fn case_18_models_with_labels_are_added_up_and_none_is_no_failure() {
     assert_eq!(data.fact(ENGINE, FactKey::Model, end), Some("ai/small, ai/coder"));
 }
 
+/// DCGM#199, dcgm-exporter#312 and #460, slurm-job-exporter#30, gpu-monitoring-tools#97: values that no GPU has, and
+/// DCGM's marks where it has none. Both leave a gap with a reason: no plot, maximum or cause knows of them.
+#[test]
+fn case_19_what_no_gpu_has_and_what_dcgm_marks_as_blank_is_a_gap() {
+    let store = Store::new(Retention::HOUR);
+    play_dcgm("19", &store, 20);
+    let at = |metric, second: u64| store.read().latest(GPU, metric, START + second * 1000).reading;
+    for metric in [
+        Metric::SmActive,
+        Metric::DramActive,
+        Metric::UtilGpuTime,
+        Metric::Temp,
+        Metric::MemTemp,
+        Metric::Power,
+        Metric::SmClock,
+    ] {
+        let truth = at(metric, 5).value().unwrap();
+        let whole = Window { start: START, end: START + 20_000 };
+        let (least, most) = store.read().series(GPU, metric).unwrap().extremes(whole).unwrap();
+        assert!(least > 0.5 * truth && most < 1.5 * truth, "{metric:?}: {least} to {most} for {truth}");
+        assert!(at(metric, 20).value().is_some(), "{metric:?} is back");
+    }
+    assert_eq!(at(Metric::Temp, 7), Reading::Missing(Why::Failed), "345 °C");
+    assert_eq!(at(Metric::Temp, 10), Reading::Missing(Why::Failed), "82505 °C");
+    assert_eq!(at(Metric::SmClock, 7), Reading::Missing(Why::Unsupported), "DCGM's mark of 32 bits");
+    assert_eq!(at(Metric::MemTemp, 10), Reading::Missing(Why::Unsupported), "no sensor reads 0 °C");
+    for second in 6..=20 {
+        let found = findings(&store, second);
+        assert!(found.iter().all(|(_, severity, _)| *severity == Severity::Ok), "{second}: {found:?}");
+    }
+}
+
 /// dcgm-exporter#317: the figures of one board come once for each of its MIG instances.
 #[test]
 fn case_20_instances_of_a_gpu_are_one_gpu() {
     let body = text("20", "dcgm/body.prom");
     let (rows, _) = dcgm::rows(Exposition::new(&body));
     let [gpu] = &rows[..] else { panic!("{rows:?}") };
-    let of = |metric| gpu.values.iter().find(|(known, _)| *known == metric).map(|(_, value)| *value);
+    let of = |metric| gpu.values.iter().find(|(known, _)| *known == metric).and_then(|(_, reading)| reading.value());
     assert_eq!((of(Metric::Temp), of(Metric::Power)), (Some(51.0), Some(233.1)));
     near(of(Metric::SmActive).unwrap(), (0.9 * 3.0 + 0.1 * 2.0) / 7.0 * 100.0, "activity");
     near(of(Metric::GpuMemUsed).unwrap(), f64::from(31_000 + 4000 + 12) * 1_048_576.0, "memory");
@@ -277,7 +367,8 @@ fn case_26_throttle_bits_and_what_they_are_judged_by_are_read() {
     for (file, power, clock) in [("dcgm/body-0.prom", 240.0, 960.0), ("dcgm/body-1.prom", 398.0, 1290.0)] {
         let body = text("26", file);
         let (rows, _) = dcgm::rows(Exposition::new(&body));
-        let of = |metric| rows[0].values.iter().find(|(known, _)| *known == metric).map(|(_, value)| *value);
+        let of =
+            |metric| rows[0].values.iter().find(|(known, _)| *known == metric).and_then(|(_, reading)| reading.value());
         let metrics = [
             Metric::ThrottleReasons,
             Metric::Power,
@@ -288,6 +379,17 @@ fn case_26_throttle_bits_and_what_they_are_judged_by_are_read() {
         ];
         assert_eq!(metrics.map(of), [4.0, power, 400.0, clock, 1410.0, 58.0].map(Some));
     }
+    let store = Store::new(Retention::HOUR);
+    play_dcgm("26", &store, 58);
+    let found = findings(&store, 28);
+    let (cause, severity, words) = &found[0];
+    assert_eq!((*cause, *severity), (Cause::PowerCap, Severity::Act), "{found:?}");
+    assert!(words.contains("at 240 W, 60 % of the card's 400 W: another limit acts"), "{words}");
+    let evidence = diagnose(&store.read(), START + 28_000, &Slo::default()).findings[0].evidence[0].text.clone();
+    assert_eq!(evidence, "its bit is set in 100 % of the readings while work runs; the time is not counted here");
+    let found = findings(&store, 58);
+    assert!(found.iter().any(|(cause, ..)| *cause == Cause::PowerCap), "{found:?}");
+    assert!(found.iter().all(|(_, severity, _)| *severity != Severity::Act), "{found:?}");
 }
 
 #[test]

@@ -89,6 +89,13 @@ impl BusyTime {
         }
         Reading::Missing(data.mean(self.subject, metric, self.window).why().unwrap_or(Why::NotYet))
     }
+
+    /// A set of bits as it was in each piece of the busy time; of a piece in which it changed nothing is known.
+    pub fn bits(&mut self, data: &Data, metric: Metric) -> impl Iterator<Item = u64> {
+        data.fill(self.subject, metric, self.window, &mut self.bins);
+        let busy = self.bins.iter().zip(&self.pieces).filter(|(_, busy)| **busy == Some(true));
+        busy.filter_map(|(bin, _)| Some(bin.min()? as u64).filter(|_| bin.min() == bin.max()))
+    }
 }
 
 #[cfg(test)]

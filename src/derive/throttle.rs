@@ -1,9 +1,10 @@
 //! Throttled time: how much of a window each clocks event reason held a GPU back.
 //!
-//! Exact where the driver counts (a counter a reason, nanoseconds in NVML, ms/s here); the bits alone
-//! say only what holds at the moment of a reading. It must not know how a reason is drawn. Invariant:
-//! a reason that is not counted is missing, never 0 ms.
+//! Exact where the driver counts (a counter a reason, nanoseconds in NVML, ms/s here). The bits alone, all that DCGM
+//! exporters and older drivers have, say what holds at the moment of a reading: a share of readings, and said to be one
+//! ([`ThrottledBy`]). It must not know how a reason is drawn. Invariant: a reason that is not counted is missing, never 0 ms.
 
+use super::busy::BusyTime;
 use crate::model::{Metric, Reading, Subject, Why};
 use crate::store::{Bin, Data, Window};
 
@@ -92,6 +93,46 @@ impl Throttled {
         let why = || self.reasons().find_map(|(_, rate)| rate.why()).unwrap_or(Why::NotYet);
         measured.map_or_else(|| Reading::Missing(why()), Reading::Value)
     }
+}
+
+/// What a share of throttled time rests on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThrottledBy {
+    /// The driver's counters of time.
+    #[default]
+    Counters,
+    /// The share of readings in which the reason's bit was set.
+    Bits,
+}
+
+impl ThrottledBy {
+    /// Name in the snapshot.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counters => "counters",
+            Self::Bits => "bits",
+        }
+    }
+}
+
+/// The share of the busy time, 0 to 1, in which each reason held, by its bit, and what that rests on: counters where there
+/// are any, else bits. `None` where neither is read, or where nothing ran.
+pub fn held(data: &Data, throttled: &Throttled, time: &mut BusyTime) -> Option<(Vec<(u64, f64)>, ThrottledBy)> {
+    let busy = time.share().filter(|&busy| busy > 0.0)?;
+    if throttled.at_least().value().is_some() {
+        let share = |ms: Reading| ms.value().map_or(0.0, |ms| (ms / 1000.0 / busy).min(1.0));
+        let shares = throttled.reasons().map(|(reason, ms)| (reason.bit, share(ms))).collect();
+        return Some((shares, ThrottledBy::Counters));
+    }
+    let (mut set, mut all) = ([0_u32; REASONS.len()], 0_u32);
+    for bits in time.bits(data, Metric::ThrottleReasons) {
+        all += 1;
+        for (count, reason) in set.iter_mut().zip(&REASONS) {
+            *count += u32::from(bits & reason.bit != 0);
+        }
+    }
+    let share = |(reason, count): (&Reason, u32)| (reason.bit, f64::from(count) / f64::from(all));
+    (all > 0).then(|| (REASONS.iter().zip(set).map(share).collect(), ThrottledBy::Bits))
 }
 
 /// The largest share above 0; of equals the first, which is the most serious.
@@ -222,6 +263,32 @@ mod tests {
         assert_eq!(both, Band::Held(cap, 0.7));
         assert_eq!(both.with(heat, 0.1), Band::Held(cap, 0.7));
         assert_eq!(Band::Unknown.with(heat, 0.0), Band::Clear);
+    }
+
+    #[test]
+    fn where_only_bits_are_read_their_share_of_the_busy_time_is_told_as_such() {
+        let store = Store::new(Retention::HOUR);
+        // Busy for ten seconds, in the last four of them at the power cap; then idle, which is a bit as well.
+        for second in 0..=20_u32 {
+            let mut batch = Batch::new(SourceId::Dcgm, Time(100_000 + u64::from(second) * 1000), 1500);
+            let (sm, bits) = match second {
+                0..=6 => (90.0, 0.0),
+                7..=10 => (90.0, 4.0),
+                _ => (0.0, 1.0),
+            };
+            batch.push(GPU, Metric::SmActive, sm);
+            batch.push(GPU, Metric::ThrottleReasons, bits);
+            store.push(&batch);
+        }
+        let window = Window { start: Time(100_000), end: Time(120_000) };
+        let of =
+            |gpu, data: &Data| held(data, &Throttled::over(data, gpu, window), &mut BusyTime::over(data, gpu, window));
+        let (shares, by) = of(0, &store.read()).unwrap();
+        assert_eq!((by, by.name()), (ThrottledBy::Bits, "bits"));
+        let share = |bit| shares.iter().find(|(known, _)| *known == bit).unwrap().1;
+        assert!((share(SW_POWER_CAP) - 0.4).abs() < 0.03, "{shares:?}");
+        assert_eq!([share(1), share(SW_THERMAL)], [0.0, 0.0], "idle is not of the busy time");
+        assert_eq!(of(1, &store.read()), None, "nothing is read of it");
     }
 
     #[test]

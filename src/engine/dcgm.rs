@@ -7,13 +7,14 @@
 //! and SM activity are each instance's own. Memory is added up; the activity of the whole is that of the instances,
 //! weighted by their slices of seven (four on an A30). DRAM activity is not told of the whole: how much of the
 //! bandwidth an instance has does not follow from its profile alone.
-//! Invariants: a part of a GPU is never taken for the whole; what DCGM marks as blank is left out. Other values are handed
-//! on as they are: which of them no GPU can have is judged where a [`crate::model::Sample`] is made, as for the driver's.
+//! Invariants: a part of a GPU is never taken for the whole; what DCGM marks as blank is missing, for the reason of its
+//! mark. Other values are handed on as they are: which of them no GPU can have is judged where a
+//! [`crate::model::Sample`] is made, as for the driver's.
 
 use std::collections::HashMap;
 
 use super::promtext::{Exposition, Sample};
-use crate::model::{Metric, limits};
+use crate::model::{Metric, Reading, Why, limits};
 
 /// What the body says about one GPU.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,8 +27,8 @@ pub struct Row {
     pub index: Option<u8>,
     /// Product name.
     pub name: String,
-    /// Values in the metrics' units, one for each metric.
-    pub values: Vec<(Metric, f64)>,
+    /// Values in the metrics' units, or why there is none; one for each metric.
+    pub values: Vec<(Metric, Reading)>,
     /// Profiles of the instances that it is split into (MIG), `3g.40gb`.
     pub instances: Vec<String>,
 }
@@ -37,10 +38,14 @@ type Field = (&'static str, Metric, f64);
 
 /// A share of time, 0 to 1; rounding may take it a little over.
 const SHARE: f64 = 1.01;
-/// DCGM's marks for "blank" begin here (dcgm_structs.h: `DCGM_FP64_BLANK`, 2^47) …
-const BLANK: f64 = 140_737_488_355_328.0;
-/// … and here for a total of millijoules, an integer that may be beyond (`DCGM_INT64_BLANK`, 2^63 - 16).
-const BLANK_TOTAL: f64 = 9.2e18;
+/// DCGM's marks where it has no value (dcgm_structs.h): "blank", then "not found", "not supported" and "not permitted" in
+/// steps of one. Of 32 bits (`DCGM_INT32_BLANK`, 0x7ffffff0) …
+const BLANK_INT32: f64 = 2_147_483_632.0;
+/// … of floats (`DCGM_FP64_BLANK`, 2^47) …
+const BLANK_FP64: f64 = 140_737_488_355_328.0;
+/// … and of 64 bits (`DCGM_INT64_BLANK`, 2^63 - 16; up to 2^64 where printed without a sign): an f64 does not tell these
+/// apart, so this only bounds them.
+const BLANK_INT64: f64 = 9.2e18;
 const MIB: f64 = 1_048_576.0;
 
 /// Activity and traffic: what only profiling counters give.
@@ -198,7 +203,7 @@ impl Gathered {
         ];
         for (metric, value) in parts.into_iter().filter(|_| !self.instances.is_empty()) {
             if let Some(value) = value.filter(|_| row.values.iter().all(|(known, _)| *known != metric)) {
-                row.values.push((metric, value));
+                row.values.push((metric, value.into()));
             }
         }
         row.instances = self.instances.into_iter().map(|instance| instance.profile).collect();
@@ -213,8 +218,23 @@ impl MigInstance {
     }
 }
 
+/// A part of the memory, MiB.
 fn mebibytes(sample: &Sample<'_>) -> Option<f64> {
-    Some(sample.value).filter(|mib| (0.0..BLANK).contains(mib))
+    Some(sample.value).filter(|mib| *mib >= 0.0 && blank(*mib, BLANK_INT32).is_none())
+}
+
+/// Why DCGM has no value where it gives one of its marks; marks as high as `least` are looked for. Each kind of number has
+/// marks of its own, and an exporter may print any of them.
+fn blank(value: f64, least: f64) -> Option<Why> {
+    if value >= BLANK_INT64 {
+        return Some(Why::Unsupported);
+    }
+    let why = |mark: f64| match value - mark {
+        0.0 | 1.0 | 2.0 => Some(Why::Unsupported),
+        3.0 => Some(Why::NotPermitted),
+        _ => None,
+    };
+    [BLANK_INT32, BLANK_FP64].into_iter().filter(|mark| *mark >= least).find_map(why)
 }
 
 fn first_label(sample: &Sample<'_>, names: &[&str]) -> String {
@@ -224,20 +244,27 @@ fn first_label(sample: &Sample<'_>, names: &[&str]) -> String {
 fn add(row: &mut Row, sample: &Sample<'_>) {
     let field = ACTIVITY.iter().chain(REST).find(|(name, ..)| *name == sample.name);
     let Some(&(_, metric, factor)) = field else { return };
-    let blank = if metric == Metric::Energy { BLANK_TOTAL } else { BLANK };
     // An old and a new name for one thing are one value.
-    if sample.value < blank && row.values.iter().all(|(known, _)| *known != metric) {
-        row.values.push((metric, sample.value * factor));
+    if row.values.iter().any(|(known, _)| *known == metric) {
+        return;
     }
+    let least = match metric {
+        // Integers of 64 bits, or rates, that may have the value of a smaller mark.
+        Metric::Energy => BLANK_INT64,
+        Metric::PcieRx | Metric::PcieTx | Metric::NvlinkRx | Metric::NvlinkTx => BLANK_FP64,
+        _ => BLANK_INT32,
+    };
+    let reading = blank(sample.value, least).map_or_else(|| Reading::new(sample.value * factor), Reading::Missing);
+    row.values.push((metric, reading));
 }
 
 fn with_memory(mut row: Row, [used, reserved, free]: [Option<f64>; 3]) -> Row {
     if let Some(used) = used {
         // What the driver reserves for itself is in use as well.
         let taken = used + reserved.unwrap_or(0.0);
-        row.values.push((Metric::GpuMemUsed, taken * MIB));
+        row.values.push((Metric::GpuMemUsed, (taken * MIB).into()));
         if let Some(free) = free {
-            row.values.push((Metric::GpuMemTotal, (taken + free) * MIB));
+            row.values.push((Metric::GpuMemTotal, ((taken + free) * MIB).into()));
         }
     }
     row
@@ -272,7 +299,11 @@ DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-bbbb",GPU_I_PROFILE="1g.10gb",GPU_I_ID=
     }
 
     fn value(row: &Row, metric: Metric) -> Option<f64> {
-        row.values.iter().find(|(of, _)| *of == metric).map(|(_, value)| *value)
+        row.values.iter().find(|(of, _)| *of == metric).and_then(|(_, reading)| reading.value())
+    }
+
+    fn known(row: &Row) -> Vec<(Metric, f64)> {
+        row.values.iter().filter_map(|(metric, reading)| Some((*metric, reading.value()?))).collect()
     }
 
     #[test]
@@ -313,15 +344,48 @@ DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-bbbb",GPU_I_PROFILE="1g.10gb",GPU_I_ID=
             DCGM_FI_PROF_DRAM_UTIL_RATIO{uuid=\"a\"} 0.25\nDCGM_FI_DEV_BOARD_POWER_WATTS{UUID=\"a\"} 70\n";
         let rows = rows(Exposition::new(body));
         assert_eq!(rows.len(), 1);
-        assert_eq!(rows[0].values, [(Metric::SmActive, 50.0), (Metric::DramActive, 25.0), (Metric::Power, 70.0)]);
+        assert_eq!(known(&rows[0]), [(Metric::SmActive, 50.0), (Metric::DramActive, 25.0), (Metric::Power, 70.0)]);
     }
 
     #[test]
-    fn what_is_blank_or_of_no_gpu_is_left_out() {
-        let body = "DCGM_FI_PROF_SM_ACTIVE{UUID=\"a\"} 140737488355328\nDCGM_FI_PROF_DRAM_ACTIVE{UUID=\"a\"} NaN\n\
-            DCGM_FI_DEV_SM_CLOCK 1410\nDCGM_FI_DEV_FB_USED{UUID=\"a\"} 1e18\n\
-            DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{UUID=\"a\"} 9223372036854775792\n";
-        assert_eq!(rows(Exposition::new(body)), [Row { uuid: "a".into(), ..Row::default() }]);
+    fn what_dcgm_marks_as_blank_is_missing_with_a_reason() {
+        let of = |name: &str, value: &str| {
+            rows(Exposition::new(&format!("{name}{{UUID=\"a\"}} {value}\n")))[0].values.clone()
+        };
+        let (power, sm, energy) =
+            ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION");
+        for (name, value, why) in [
+            ("DCGM_FI_DEV_SM_CLOCK", "2147483632", Why::Unsupported),
+            ("DCGM_FI_DEV_GPU_TEMP", "2147483634", Why::Unsupported),
+            ("DCGM_FI_DEV_GPU_TEMP", "2.147483635e+09", Why::NotPermitted),
+            ("DCGM_FI_DEV_MEMORY_TEMP", "9223372036854775792", Why::Unsupported),
+            ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "1.8446744073709552e19", Why::Unsupported),
+            (power, "140737488355328", Why::Unsupported),
+            (power, "140737488355330.0", Why::Unsupported),
+            (power, "140737488355331", Why::NotPermitted),
+            (sm, "140737488355328", Why::Unsupported),
+            ("DCGM_FI_PROF_PCIE_RX_BYTES", "9.223372036854775e18", Why::Unsupported),
+            (energy, "9223372036854775792", Why::Unsupported),
+        ] {
+            let values = of(name, value);
+            assert_eq!(
+                values.iter().map(|(_, reading)| *reading).collect::<Vec<_>>(),
+                [Reading::Missing(why)],
+                "{name} {value}"
+            );
+        }
+        // These are no marks for what counts further than a mark.
+        let [(_, joules)] = of(energy, "2147483632")[..] else { panic!() };
+        assert!(joules.value().is_some_and(|j| (j - 2_147_483.632).abs() < 1e-6), "{joules:?}");
+        assert_eq!(of("DCGM_FI_PROF_PCIE_RX_BYTES", "2147483632"), [(Metric::PcieRx, 2_147_483_632.0.into())]);
+        for blank in ["2147483632", "1e19"] {
+            assert_eq!(of("DCGM_FI_DEV_FB_USED", blank), [], "memory {blank}");
+        }
+    }
+
+    #[test]
+    fn what_is_of_no_gpu_is_left_out() {
+        assert_eq!(rows(Exposition::new("DCGM_FI_DEV_SM_CLOCK 1410\n")), []);
         assert!(!detect(Exposition::new("vllm:num_requests_running 1\n")));
         assert!(is_activity(Metric::SmActive) && !is_activity(Metric::Power));
     }
@@ -367,9 +431,9 @@ DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-bbbb",GPU_I_PROFILE="1g.10gb",GPU_I_ID=
         let power = ["2g.12gb", "1g.6gb"].map(|profile| line("DCGM_FI_DEV_POWER_USAGE", profile, 1, "99")).concat();
         let found = rows(Exposition::new(&format!("{half}{quarter}{power}")));
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].values, [(Metric::Power, 99.0), (Metric::SmActive, 50.0)], "2/4 · 0.5 + 1/4");
+        assert_eq!(known(&found[0]), [(Metric::Power, 99.0), (Metric::SmActive, 50.0)], "2/4 · 0.5 + 1/4");
         let unknown = half.replace("2g.12gb", "odd");
         let found = rows(Exposition::new(&format!("{unknown}{quarter}{power}")));
-        assert_eq!(found[0].values, [(Metric::Power, 99.0)], "a part of unknown size");
+        assert_eq!(known(&found[0]), [(Metric::Power, 99.0)], "a part of unknown size");
     }
 }

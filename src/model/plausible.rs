@@ -85,6 +85,10 @@ const fn most_rate(metric: Metric) -> Option<f64> {
 /// The reading, or [`Why::Failed`] where no GPU can have such a value.
 pub fn judge(metric: Metric, reading: Reading) -> Reading {
     let (Some(value), Some((least, most))) = (reading.value(), bounds(metric)) else { return reading };
+    if metric == Metric::MemTemp && value == 0.0 {
+        // What boards without a sensor in their memory read (dcgm-exporter, issue 460).
+        return Reading::Missing(Why::Unsupported);
+    }
     if value < least || value > most {
         return Reading::Missing(Why::Failed);
     }
@@ -138,6 +142,8 @@ mod tests {
         }
         assert_eq!(judge(Metric::SmActive, 100.4.into()), 100.0.into());
         assert_eq!(judge(Metric::SmActive, 101.1.into()), FAILED);
+        assert_eq!(judge(Metric::MemTemp, 0.0.into()), Reading::Missing(Why::Unsupported), "no sensor");
+        assert_eq!(judge(Metric::Temp, 0.0.into()), 0.0.into(), "cold");
         let denied = Reading::Missing(Why::NotPermitted);
         assert_eq!(judge(Metric::Power, denied), denied);
     }

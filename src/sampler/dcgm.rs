@@ -21,7 +21,7 @@ use super::{Context, GpuIds, Options, Sampler, discover};
 use crate::engine::dcgm::{self, Row};
 use crate::engine::promtext::{self, Exposition};
 use crate::model::limits::GPUS;
-use crate::model::{Batch, FactKey, Kind, SourceId, SourceState, Subject, Time};
+use crate::model::{Batch, FactKey, Kind, Metric, SourceId, SourceState, Subject, Time};
 use crate::net::access::Access;
 use crate::net::endpoint::Endpoint;
 use reqwest::Client;
@@ -266,13 +266,13 @@ impl Exporter<'_> {
     fn hand_on(&mut self, batch: &mut Batch, row: &Row, gpu: u8, driver: Driver, changed: bool) -> bool {
         let subject = Subject::Gpu(gpu);
         let alone = driver == Driver::Absent;
-        for &(metric, value) in row.values.iter().filter(|(metric, _)| alone || dcgm::is_activity(*metric)) {
+        for &(metric, reading) in row.values.iter().filter(|(metric, _)| alone || dcgm::is_activity(*metric)) {
             // Between two changes a total has not stood still, it is only not known.
             if changed || metric.kind() != Kind::Counter {
-                batch.push(subject, metric, value);
+                batch.push(subject, metric, reading);
             }
         }
-        let active = row.values.iter().any(|(metric, _)| *metric == crate::model::Metric::SmActive);
+        let active = row.values.iter().any(|(metric, _)| *metric == Metric::SmActive);
         let source = if active { self.freshness.words() } else { String::new() };
         if self.told.get(&gpu) != Some(&source) {
             if alone {

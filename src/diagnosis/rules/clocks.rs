@@ -2,12 +2,13 @@
 //!
 //! A cap that takes clock is what every busy GPU at its limit has: it costs throughput and asks for a look. It asks for action
 //! where the draw is far below the card's own limit, since then something else caps it (chassis, supply), and so do heat
-//! and the power brake, which have a remedy.
+//! and the power brake, which have a remedy. Where time is not counted (DCGM exporters, older drivers) the bits of the
+//! readings are judged, and the evidence says so.
 
 use super::super::scene::{GpuScene, Scene};
 use super::super::{Cause, Finding, Fix, Sentence, Severity};
 use super::Rule;
-use crate::derive::throttle::{HW_POWER_BRAKE, HW_THERMAL, SW_POWER_CAP, SW_THERMAL};
+use crate::derive::throttle::{HW_POWER_BRAKE, HW_THERMAL, SW_POWER_CAP, SW_THERMAL, ThrottledBy};
 use crate::model::Subject;
 
 pub(super) const RULE: Rule = Rule { causes: &[Cause::Heat, Cause::PowerBrake, Cause::PowerCap], judge };
@@ -37,10 +38,15 @@ fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
 }
 
 fn clocked(finding: Finding, gpu: &GpuScene, held: f64) -> Finding {
-    finding
-        .shows(("throttled_ms_per_s", "ms/s", "nvml"), Some(held * 1000.0), |ms| {
+    let finding = match gpu.held_from {
+        ThrottledBy::Counters => finding.shows(("throttled_ms_per_s", "ms/s", "nvml"), Some(held * 1000.0), |ms| {
             format!("held down {:.0} % of the working time", ms / 10.0)
-        })
+        }),
+        ThrottledBy::Bits => finding.shows(("throttle_reasons", "%", "bits"), Some(held * 100.0), |share| {
+            format!("its bit is set in {share:.0} % of the readings while work runs; the time is not counted here")
+        }),
+    };
+    finding
         .shows(("sm_clock_mhz", "MHz", "nvml"), gpu.clock, |mhz| match gpu.clock_max {
             Some(max) => format!("SM clock {mhz:.0} of {max:.0} MHz while work runs"),
             None => format!("SM clock {mhz:.0} MHz while work runs"),

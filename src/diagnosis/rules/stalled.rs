@@ -73,7 +73,10 @@ fn still(scene: &Scene<'_>, engine: &EngineScene) -> Option<Finding> {
     let counts = format!("{} run, {} wait, and nothing has moved for {}", Num(running), Num(waiting), Secs(still));
     let full = match stopped {
         Some((pid, state)) => format!("{counts}: the engine's process {pid} is {state}"),
-        None if gpu_rests && !rests => format!("{counts}: the engine computes on the CPU and the GPU rests"),
+        None if gpu_rests && cpu.is_some_and(|cpu| cpu >= RESTS_CPU) => match gpu_busy {
+            Some(_) => format!("{counts}: the engine computes on the CPU and the GPU rests"),
+            None => format!("{counts}: the engine computes on the CPU"),
+        },
         None if gpu_rests => {
             format!("{counts}: the engine is stuck, or these figures are old and all clients have left")
         }

@@ -1,9 +1,9 @@
 //! One GPU: what it did while work ran, what held it back, and who is on it.
 
 use crate::derive::busy::BusyTime;
-use crate::derive::throttle::{self, Throttled};
+use crate::derive::throttle::{self, Throttled, ThrottledBy};
 use crate::engine::launch;
-use crate::model::{Metric, Reading, Subject, Time};
+use crate::model::{Metric, Subject, Time};
 use crate::store::{Data, Window};
 
 use super::engine::EngineScene;
@@ -59,6 +59,8 @@ pub(in crate::diagnosis) struct GpuScene {
     pub(in crate::diagnosis) temp: Option<f64>,
     /// Share of the working time, 0 to 1, in which each clock reason held (bit of NVML, share).
     pub(in crate::diagnosis) held: Vec<(u64, f64)>,
+    /// What these shares rest on.
+    pub(in crate::diagnosis) held_from: ThrottledBy,
     pub(in crate::diagnosis) pcie_rx: Option<f64>,
     pub(in crate::diagnosis) pcie_tx: Option<f64>,
     pub(in crate::diagnosis) nvlink: Option<f64>,
@@ -80,6 +82,8 @@ impl GpuScene {
         let mean = |metric| data.mean(subject, metric, window).value();
         let mut time = BusyTime::over(data, index, window);
         let (busy, busy_now) = (time.share(), time.share_of_last(NOW_MS));
+        let throttled = Throttled::over(data, index, window);
+        let (held, held_from) = throttle::held(data, &throttled, &mut time).unwrap_or_default();
         let mut in_work = |metric| time.mean(data, metric).value();
         Self {
             index,
@@ -94,7 +98,8 @@ impl GpuScene {
             power: in_work(Metric::Power),
             power_limit: newest(Metric::PowerLimit),
             temp: newest(Metric::Temp),
-            held: held(data, index, window, busy),
+            held,
+            held_from,
             pcie_rx: mean(Metric::PcieRx),
             pcie_tx: mean(Metric::PcieTx),
             nvlink: mean(Metric::NvlinkRx),
@@ -131,19 +136,6 @@ impl GpuScene {
     pub(in crate::diagnosis) fn label(&self) -> String {
         format!("GPU {}", self.index)
     }
-}
-
-/// The share of the working time in which each reason held: the driver's own counters where there are any, else the bits
-/// of the readings.
-fn held(data: &Data, gpu: u8, window: Window, busy: Option<f64>) -> Vec<(u64, f64)> {
-    let Some(busy) = busy.filter(|&busy| busy > 0.0) else { return Vec::new() };
-    let throttled = Throttled::over(data, gpu, window);
-    if throttled.at_least().value().is_some() {
-        let share = |ms: Reading| ms.value().map_or(0.0, |ms| (ms / 1000.0 / busy).min(1.0));
-        return throttled.reasons().map(|(reason, ms)| (reason.bit, share(ms))).collect();
-    }
-    let bits = data.latest(Subject::Gpu(gpu), Metric::ThrottleReasons, window.end).reading;
-    throttle::reasons(bits).map(|reason| (reason.bit, 1.0)).collect()
 }
 
 /// Processes on the GPU that belong to none of the engines.
