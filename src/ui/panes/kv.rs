@@ -38,7 +38,8 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
     help: "What live requests hold of the KV pool over time, and where all of it goes: live tokens, tails (empty places in \
            last blocks or in busy slots), reserved, cached for reuse, free. ~ marks an estimate; below the table stands \
            what it assumes and what would make it exact. Work done again after preemption, copies on several GPUs and a \
-           context longer than requests use are kept apart: each asks for another change.",
+           context longer than requests use are kept apart: each asks for another change. Lengths, prefix hits and work \
+           done again are of the time shown; the rest is as read last.",
     new: || Box::new(KvMemory::default()),
 };
 

@@ -39,7 +39,8 @@ pub(super) const SPEC: PaneSpec = PaneSpec {
            drains in: those who wait by requests finished a second. tok/J: generated tokens over the measured energy of \
            the GPUs that the engine's processes run on; a shared GPU makes it a lower bound. The bar splits the KV pool \
            (~ marks an estimate); the pane KV memory says more. Over-provision compares the longest context admitted \
-           with what requests used: it caps admission, it holds no blocks.",
+           with what requests used: it caps admission, it holds no blocks. Rates of tokens, requests and preemptions are \
+           of the last 10 s; lengths, prefix hits and work done again of the time shown.",
     new: || Box::new(QueueKv::default()),
 };
 
