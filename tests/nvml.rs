@@ -292,6 +292,29 @@ fn an_exporter_gives_the_activity_that_the_driver_does_not_and_nothing_else() {
     assert_eq!(fact(0, FactKey::Name), Some("NVIDIA H200"), "of the driver");
 }
 
+/// Fault: driver: it denies activity (GPM), or fails in it, and a DCGM exporter is named
+/// Seen: the exporter's activity, and `the driver gives no activity (GPM)`
+/// Works: everything else of the driver
+/// Recovers: with the driver's first value, which is shown again
+#[test]
+fn an_exporter_stands_in_while_the_driver_denies_activity_or_fails() {
+    for error in ["4", "999"] {
+        let fake = Fake::new(&[]);
+        fake.set("gpm", error);
+        let (server, _) = exporter(&["GPU-fake-0", "GPU-fake-1"]);
+        let run = Run::with_exporter(&fake.library, 100, Some(server.url()));
+        run.until("the exporter's value", |data| latest(data, 0, Metric::SmActive) == Reading::Value(50.0));
+        let source = |data: &Data| data.fact(Subject::Gpu(0), FactKey::ActivitySource, data.newest()) == Some("dcgm");
+        run.until("its name", source);
+        run.until("words", |data| state(data).why().contains("the driver gives no activity (GPM)"));
+        run.until_read(0);
+        assert_eq!(run.latest(0, Metric::Power), Reading::Value(641.265), "of the driver");
+        fake.release("gpm");
+        run.until("the driver's value", |data| latest(data, 0, Metric::SmActive) == Reading::Value(81.25));
+        run.until("its name", |data| !source(data));
+    }
+}
+
 #[test]
 fn where_the_driver_gives_activity_the_exporter_is_left_alone() {
     let fake = Fake::new(&[]);

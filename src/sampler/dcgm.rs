@@ -36,6 +36,10 @@ pub(super) const SAMPLER: Sampler = Sampler {
 const PERIOD: Duration = Duration::from_secs(1);
 /// From one look for an exporter to the next.
 const SEARCH: Duration = Duration::from_secs(30);
+/// From one look at whether it is of use to the next.
+const UNUSED: Duration = Duration::from_secs(3);
+/// How long the activity of a GPU is an exporter's after it was written, µs: it may answer late, or change every 30 s.
+const EXPORTED_US: u64 = 10_000_000;
 /// What a user who named an exporter is told where it is of no use.
 const NOT_ASKED: &str = "the exporter of --dcgm is not asked: the driver has activity of every GPU itself (GPM; where it \
                          says denied, an administrator may read it)";
@@ -168,7 +172,7 @@ impl Exporter<'_> {
                 say(self.context, SourceId::Dcgm, state.clone());
                 self.said = Some(state);
             }
-            return SEARCH;
+            return UNUSED;
         }
         if self.at.is_none() && !self.find(runtime) {
             return SEARCH;
@@ -245,11 +249,17 @@ impl Exporter<'_> {
             let words = format!("the DCGM exporter answers, but its values have not changed for {seconds} s");
             return SourceState::Degraded(words.into());
         }
-        let mut active = false;
+        let (mut active, mut written) = (false, Vec::new());
         for row in &rows {
             let Some(gpu) = self.ids.find(row, driver == Driver::Shows) else { continue };
-            active |= self.hand_on(batch, row, gpu, driver, changed);
+            if self.hand_on(batch, row, gpu, driver, changed) {
+                self.ids.export(gpu, self.context.clock.micros() + EXPORTED_US);
+                active = true;
+            }
+            written.push(gpu);
         }
+        // Where the driver writes again, what was told of the exporter no longer holds.
+        self.told.retain(|gpu, _| written.contains(gpu));
         if more {
             let words = format!("the DCGM exporter lists more than {GPUS} GPUs: the first {GPUS} are read");
             return SourceState::Degraded(words.into());

@@ -15,6 +15,8 @@ pub(super) struct GpuId {
     pub(super) bus: Option<String>,
     /// The driver gives its activity itself (GPM).
     pub(super) active: bool,
+    /// Until when an exporter writes its activity, µs; in place of the driver while that gives none.
+    pub(super) exported_until: u64,
 }
 
 /// The GPUs that the driver shows.
@@ -25,6 +27,21 @@ impl GpuIds {
     /// Notes the GPUs that the driver shows.
     pub(super) fn note(&self, gpus: Vec<GpuId>) {
         *lock(&self.0) = gpus;
+    }
+
+    /// Notes whether the driver gives the activity of a GPU now.
+    pub(super) fn note_active(&self, index: u8, active: bool) {
+        lock(&self.0).iter_mut().filter(|gpu| gpu.index == index).for_each(|gpu| gpu.active = active);
+    }
+
+    /// Notes that an exporter writes the activity of a GPU, `until` that time of the clock, µs.
+    pub(super) fn export(&self, index: u8, until: u64) {
+        lock(&self.0).iter_mut().filter(|gpu| gpu.index == index).for_each(|gpu| gpu.exported_until = until);
+    }
+
+    /// Whether an exporter writes the activity of a GPU at `now`, µs, which the driver does not give.
+    pub(super) fn is_exported(&self, index: u8, now: u64) -> bool {
+        lock(&self.0).iter().any(|gpu| gpu.index == index && !gpu.active && now < gpu.exported_until)
     }
 
     fn list(&self) -> Vec<GpuId> {
@@ -75,6 +92,7 @@ mod tests {
             uuid: Some(uuid.into()).filter(|text: &String| !text.is_empty()),
             bus: Some(bus.into()),
             active,
+            exported_until: 0,
         };
         ids.note(vec![
             gpu(0, "GPU-bbbb", "0000:65:00.0", false),
@@ -92,5 +110,11 @@ mod tests {
             assert_eq!(ids.find(&row(uuid, bus), true), with_driver, "{uuid} {bus}");
             assert_eq!(ids.find(&row(uuid, bus), false), Some(5));
         }
+        ids.note_active(2, false);
+        assert_eq!(ids.find(&row("GPU-cccc", ""), true), Some(2), "the driver gives it no longer");
+        ids.export(2, 5_000);
+        assert!(ids.is_exported(2, 4_999) && !ids.is_exported(2, 5_000) && !ids.is_exported(0, 1));
+        ids.note_active(2, true);
+        assert!(!ids.is_exported(2, 4_999), "the driver gives it again");
     }
 }

@@ -288,6 +288,13 @@ impl Series {
         self.points.front().map(|p| self.epoch + u64::from(p.at))
     }
 
+    /// When the newest value at or before `at` was read, among those that are kept one by one.
+    pub fn last_value(&self, at: Time) -> Option<Time> {
+        let kept = self.points.range(..self.after(self.offset(at)?));
+        let newest = kept.rev().find(|point| decode(point.value).value().is_some());
+        newest.map(|point| self.epoch + u64::from(point.at))
+    }
+
     /// Smallest and largest value in the window.
     pub fn extremes(&self, window: Window) -> Option<(f64, f64)> {
         let (start, end) = self.offsets(window)?;
@@ -392,6 +399,17 @@ mod tests {
             series.push(at(t), v, 3500, &KEEP);
         }
         series
+    }
+
+    #[test]
+    fn the_last_value_is_older_than_failures_after_it() {
+        let mut series = gauge(&[(0, 50.0), (1_000, 60.0)]);
+        for ms in [2_000, 3_000] {
+            series.push(at(ms), Reading::Missing(Why::Failed), 5_000, &KEEP);
+        }
+        assert_eq!(series.latest(at(3_500)).at, Some(at(3_000)), "of the last attempt");
+        assert_eq!([500, 3_500].map(|ms| series.last_value(at(ms))), [Some(at(0)), Some(at(1_000))]);
+        assert_eq!(gauge(&[]).last_value(at(9)), None);
     }
 
     #[test]

@@ -22,7 +22,7 @@
  *   NOTE_CALLS         each function that is called leaves a note `call-NAME`
  * Control files: `hang` holds a query of GPU 1 until it is removed, `lost` takes GPU 1 away, `xid` is an error of GPU 0,
  * `init` makes nvmlInit_v2 fail with a version mismatch, `all` makes every question about a GPU fail with the number that is
- * in it, `garbage` has every number be garbage, `count` holds another number of GPUs, `other` has GPU 0 be another device.
+ * in it, `gpm` those about samples of GPM, `garbage` has every number be garbage, `count` holds another number of GPUs, `other` has GPU 0 be another device.
  * `crash`: a query of utilisation reads where nothing is. `exit`: it calls exit(0).
  * `start`, `end`: for statements of START and END to wait for.
  * `quiet`: there is no new sample of a process.
@@ -456,6 +456,8 @@ int nvmlGpmSampleGet(Gpu *gpu, Taken *sample) {
 #ifdef GPM_DENIED
     return DENIED;
 #endif
+    int denied = number(CONTROL "/gpm", OK);
+    if (denied) return denied;
     WHOLE(gpu);
     sample->taken = now();
     return OK;

@@ -42,6 +42,17 @@ pub(super) const METRICS: [Metric; 8] = [
     Metric::NvlinkTx,
 ];
 
+/// What reading GPM gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GpmRead {
+    /// What happened since the sample before.
+    Values,
+    /// It was not asked, or this is the first sample.
+    Nothing,
+    /// It was refused, now or lately, or failed.
+    Failed,
+}
+
 /// The sample that the next one is compared with.
 #[derive(Debug, Default)]
 pub(super) struct Gpm<'n> {
@@ -56,30 +67,38 @@ impl<'n> Gpm<'n> {
     }
 
     /// Takes a sample and hands on what happened since the one before.
-    pub(super) fn read(&mut self, device: &Device<'n>, clock: &dyn Clock, out: &mut Out<'_>) {
+    pub(super) fn read(&mut self, device: &Device<'n>, clock: &dyn Clock, out: &mut Out<'_>) -> GpmRead {
         let now = clock.micros();
-        if out.passes_over(&METRICS) || self.before.as_ref().is_some_and(|(then, _)| left(*then, now) > 0) {
-            return;
+        if out.passes_over(&METRICS) {
+            return GpmRead::Failed;
+        }
+        if self.before.as_ref().is_some_and(|(then, _)| left(*then, now) > 0) {
+            return GpmRead::Nothing;
         }
         let sample = match device.gpm_sample() {
             Ok(sample) => sample,
-            Err(error) => return out.put_all(&METRICS, &error),
+            Err(error) => {
+                out.put_all(&METRICS, &error);
+                return GpmRead::Failed;
+            }
         };
         // The clock is read before and after: whatever delays this thread only makes the true gap longer.
         let taken = clock.micros();
-        let before = self.before.take().filter(|(then, _)| now - then <= MAX_GAP_US);
-        if let Some((_, before)) = before {
-            match gpm_metrics_get(device.nvml(), &before, &sample, &IDS) {
-                Ok(results) => {
-                    for (metric, result) in METRICS.into_iter().zip(results) {
-                        let value = result.map_err(|error| out.judge(&error)).map(|r| in_our_unit(metric, &r));
-                        out.put(metric, value);
-                    }
+        let before = self.before.replace((taken, sample)).filter(|(then, _)| now - then <= MAX_GAP_US);
+        let Some(((_, before), (_, sample))) = before.zip(self.before.as_ref()) else { return GpmRead::Nothing };
+        match gpm_metrics_get(device.nvml(), &before, sample, &IDS) {
+            Ok(results) => {
+                for (metric, result) in METRICS.into_iter().zip(results) {
+                    let value = result.map_err(|error| out.judge(&error)).map(|r| in_our_unit(metric, &r));
+                    out.put(metric, value);
                 }
-                Err(error) => out.put_all(&METRICS, &error),
+                GpmRead::Values
+            }
+            Err(error) => {
+                out.put_all(&METRICS, &error);
+                GpmRead::Failed
             }
         }
-        self.before = Some((taken, sample));
     }
 }
 

@@ -18,8 +18,9 @@ use nvml_wrapper::{Device, EventSet, Nvml};
 
 use crate::model::{Batch, Clock, FactKey, Metric, SourceId, Subject, Why, gpu_specs, limits, text};
 
-use super::super::gpu_ids::GpuId;
-use super::gpm::{self, Gpm};
+use super::super::gpu_ids::{GpuId, GpuIds};
+use super::activity::Activity;
+use super::gpm;
 use super::health::{Health, Out, why};
 use super::processes;
 use super::raw;
@@ -31,7 +32,8 @@ pub(super) struct Gpu<'n> {
     pub(super) index: u8,
     pub(super) name: String,
     device: Device<'n>,
-    gpm: Option<Gpm<'n>>,
+    /// `None` where the driver offers no GPM.
+    activity: Option<Activity<'n>>,
     throttled: [Throttled; 5],
     /// Reasons that held since the last slow reading.
     held: u64,
@@ -105,14 +107,14 @@ impl<'n> Gpu<'n> {
         let split = is_split(&device);
         // Of a GPU in MIG mode GPM counts instances; whether it counts the whole as well shows.
         let offers = device.gpm_support().unwrap_or(false) && (!split || device.gpm_sample().is_ok());
-        let gpm = offers.then(Gpm::default);
+        let activity = offers.then(Activity::default);
         let xids = Xids::watch(&device, nvml);
         let (shares, health) = (Shares::default(), Health::default());
         Self {
             index,
             name,
             device,
-            gpm,
+            activity,
             throttled: THROTTLED,
             held: 0,
             xids,
@@ -128,7 +130,7 @@ impl<'n> Gpu<'n> {
     /// How others name it.
     pub(super) fn id(&self) -> GpuId {
         let (uuid, bus) = (self.device.uuid().ok(), self.device.pci_info().ok().map(|pci| pci.bus_id));
-        GpuId { index: self.index, uuid, bus, active: self.gpm.is_some() }
+        GpuId { index: self.index, uuid, bus, active: self.activity.is_some(), exported_until: 0 }
     }
 
     /// What reading it has shown so far.
@@ -143,20 +145,20 @@ impl<'n> Gpu<'n> {
 
     /// How long to wait before [`Gpu::fast`], so that GPM can be read in this tick, µs.
     pub(super) fn patience(&self, now: u64) -> u64 {
-        self.gpm.as_ref().map_or(0, |gpm| gpm.patience(now))
+        self.activity.as_ref().map_or(0, |activity| activity.patience(now))
     }
 
     /// What never changes: name, maxima, thresholds. Once: a maximum clock alone takes 1.3 ms.
     pub(super) fn once(&mut self, clock: &dyn Clock, nvml: &'n Nvml, batch: &mut Batch) {
         let subject = Subject::Gpu(self.index);
         batch.fact(subject, FactKey::Name, &self.name);
-        batch.fact(subject, FactKey::ActivitySource, if self.gpm.is_some() { "gpm" } else { "time" });
+        batch.fact(subject, FactKey::ActivitySource, if self.activity.is_some() { "gpm" } else { "time" });
         if let Ok(uuid) = self.device.uuid() {
             batch.fact(subject, FactKey::Uuid, &uuid);
         }
-        let Self { index, device, health, name, gpm, .. } = self;
+        let Self { index, device, health, name, activity, .. } = self;
         let mut out = Out { batch, subject, health };
-        if gpm.is_none() {
+        if activity.is_none() {
             for metric in gpm::METRICS {
                 out.put(metric, Err(Why::Unsupported));
             }
@@ -200,13 +202,13 @@ impl<'n> Gpu<'n> {
     }
 
     /// Activity, clocks, power, reasons: 20 µs a call, GPM about 0.15 ms.
-    pub(super) fn fast(&mut self, clock: &dyn Clock, batch: &mut Batch) {
-        let Self { device, gpm, health, throttled, held, idle, .. } = self;
+    pub(super) fn fast(&mut self, clock: &dyn Clock, ids: &GpuIds, batch: &mut Batch) {
+        let Self { index, device, activity, health, throttled, held, idle, .. } = self;
         health.begin();
-        let mut out = Out { batch, subject: Subject::Gpu(self.index), health };
-        if let Some(gpm) = gpm {
-            gpm.read(device, clock, &mut out);
+        if let Some(activity) = activity {
+            activity.read((*index, device), (clock, ids), health, batch);
         }
+        let mut out = Out { batch, subject: Subject::Gpu(*index), health };
         out.read_all([Metric::UtilGpuTime, Metric::UtilMemTime], || {
             *idle = false;
             let rates = device.utilization_rates()?;
@@ -310,7 +312,7 @@ impl<'n> Gpu<'n> {
         out.read(Metric::EccCorrected, || ecc(MemoryError::Corrected));
         out.read(Metric::EccUncorrected, || ecc(MemoryError::Uncorrected));
         out.read_all([Metric::RemappedRows, Metric::RemapPending], || {
-            raw::remapped_rows(device).map(|r| [f64::from(r.rows), f64::from(u8::from(r.pending))])
+            raw::remapped_rows(device).map(|r| [f64::from(r.rows), f64::from(r.pending)])
         });
     }
 }

@@ -6,6 +6,7 @@
 //! Invariants: nothing is ever set or reset; no value is made up where the driver gives
 //! none; nobody waits for this thread; the library is not loaded before a process of its own has shown that it can be.
 
+mod activity;
 mod gpm;
 mod gpu;
 mod health;

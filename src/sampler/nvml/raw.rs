@@ -14,8 +14,8 @@ use nvml_wrapper_sys::bindings::{
 pub(super) struct Remapped {
     /// After correctable and after uncorrectable errors, together.
     pub(super) rows: u32,
-    /// Whether a remapping waits for a reset of the GPU.
-    pub(super) pending: bool,
+    /// 1 while a remapping waits for a reset of the GPU, else 0; as the driver gives it, which may be garbage.
+    pub(super) pending: u32,
 }
 
 /// `nvmlDeviceGetRemappedRows`.
@@ -27,7 +27,7 @@ pub(super) fn remapped_rows(device: &Device<'_>) -> Result<Remapped, NvmlError> 
     nvml_try(unsafe {
         call(device.handle(), &raw mut correctable, &raw mut uncorrectable, &raw mut pending, &raw mut failed)
     })?;
-    Ok(Remapped { rows: correctable.saturating_add(uncorrectable), pending: pending != 0 })
+    Ok(Remapped { rows: correctable.saturating_add(uncorrectable), pending })
 }
 
 /// `nvmlDeviceGetCurrentClocksEventReasons`, every bit of it. Drivers before 535 have only its old name,

@@ -22,7 +22,7 @@ use crate::model::{Batch, FactKey, SourceId, SourceState, Subject, Time};
 use crate::store::Data;
 
 use super::super::thread::{Due, SECOND_VALID_MS, Ticker};
-use super::super::{Context, Options};
+use super::super::{Context, GpuIds, Options};
 use super::gpu::Gpu;
 use super::health;
 use super::notes::{Note, together};
@@ -51,6 +51,7 @@ pub(super) enum End {
 /// Why a GPU has no activity: who may read it, and that it is split.
 const DENIED: &str = "activity counters (GPM) are for administrators only; run as root, or load the driver with \
                       NVreg_RestrictProfilingToAdminUsers=0";
+const EXPORTED: &str = "the driver gives no activity (GPM); it is that of the DCGM exporter";
 const SPLIT: &str = "into instances (MIG): the driver gives no utilisation of the whole; a DCGM exporter (--dcgm URL) gives \
                      the activity of the instances";
 
@@ -59,6 +60,7 @@ pub(super) struct Session<'a, 'n> {
     context: &'a Context,
     heart: &'a Heart,
     nvml: &'n Nvml,
+    ids: GpuIds,
     /// How many GPUs there were when it was opened.
     count: u32,
     gpus: Vec<Gpu<'n>>,
@@ -108,7 +110,8 @@ impl<'a, 'n> Session<'a, 'n> {
         options.gpu_ids.note(ids);
         let pace = Pace::new(context.interval, clock.micros());
         let said = SourceState::Starting;
-        Self { context, heart, nvml, count, gpus, unopened, notes, silent_since: None, pace, said }
+        let ids = options.gpu_ids.clone();
+        Self { context, heart, nvml, ids, count, gpus, unopened, notes, silent_since: None, pace, said }
     }
 
     /// Reads until the end is called, or the driver has to be opened anew.
@@ -200,7 +203,8 @@ impl<'a, 'n> Session<'a, 'n> {
         let clock = &*self.context.clock;
         let period_ms = u32::try_from(self.pace.period().as_millis()).unwrap_or(u32::MAX);
         batch.valid_ms = period_ms.saturating_mul(4).max(1_500);
-        let spent = self.read(batch, |gpu, batch| gpu.fast(clock, batch));
+        let ids = self.ids.clone();
+        let spent = self.read(batch, |gpu, batch| gpu.fast(clock, &ids, batch));
         if spent < STALLED_US {
             self.pace.spent(clock.micros(), spent);
         } else {
@@ -242,9 +246,12 @@ impl<'a, 'n> Session<'a, 'n> {
         let mut notes = self.notes.clone();
         let mut troubles = self.gpus.iter().map(|gpu| gpu.health().trouble.as_ref());
         let all_the_same = self.gpus.len() > 1 && troubles.clone().all(|trouble| trouble == self.trouble());
-        match self.trouble().filter(|_| all_the_same) {
-            Some(trouble) => notes.push(format!("the driver answers no question about any GPU: {trouble}")),
-            None => notes.extend(together(self.gpus.iter().filter_map(note))),
+        if let Some(trouble) = self.trouble().filter(|_| all_the_same) {
+            notes.push(format!("the driver answers no question about any GPU: {trouble}"));
+        } else {
+            let now = self.context.clock.micros();
+            let note = |gpu| note(gpu, self.ids.is_exported(gpu.index, now));
+            notes.extend(together(self.gpus.iter().filter_map(note)));
         }
         notes.extend(self.pace.slowed());
         let why = notes.join("; ").into();
@@ -278,10 +285,12 @@ fn strangers(data: &Data, at: Time) -> Vec<u32> {
 }
 
 /// What is to be said of a GPU that does not give all it should.
-fn note(gpu: &Gpu<'_>) -> Option<(u32, Note)> {
+fn note(gpu: &Gpu<'_>, exported: bool) -> Option<(u32, Note)> {
     let note = if let Some(trouble) = &gpu.health().trouble {
         let is = [" answers no question: ", " answer no question: "];
         Note { of: format!(" ({})", gpu.name), is, rest: trouble.clone() }
+    } else if exported {
+        Note { of: String::new(), is: [": "; 2], rest: EXPORTED.to_owned() }
     } else if gpu.health().gpm_denied {
         Note { of: String::new(), is: [": "; 2], rest: DENIED.to_owned() }
     } else if gpu.is_split() {

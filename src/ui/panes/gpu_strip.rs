@@ -63,7 +63,7 @@ struct Row {
     /// Whether less than four fifths of the time shown were measured of it, and of the last seconds for activity.
     partly_counted: Partly,
     partly: Partly,
-    /// When anything of it was read last.
+    /// When a value of it was read last, of one that says nothing now.
     seen: Option<Time>,
 }
 
@@ -74,8 +74,7 @@ impl Row {
         let mean = |metric| data.mean(subject, metric, view.recent());
         let latest = |metric| data.latest(subject, metric, view.end).reading;
         let throttled = Throttled::over(data, gpu, view.window());
-        let seen = [Metric::SmActive, Metric::UtilGpuTime, Metric::Temp, Metric::GpuMemUsed];
-        Self {
+        let mut row = Self {
             gpu,
             sm: mean(Metric::SmActive),
             dram: mean(Metric::DramActive),
@@ -97,8 +96,14 @@ impl Row {
             counted: throttled.at_least(),
             partly_counted: Partly(is_partial(throttled.measured_ms, view.span_ms)),
             partly: Partly(partial(data, subject, Metric::SmActive, view.recent())),
-            seen: seen.into_iter().filter_map(|m| data.latest(subject, m, view.end).at).max(),
+            seen: None,
+        };
+        if row.silent().is_some() {
+            let seen = [Metric::SmActive, Metric::UtilGpuTime, Metric::Temp, Metric::GpuMemUsed];
+            let last = |metric| data.series(subject, metric)?.last_value(view.end);
+            row.seen = seen.into_iter().filter_map(last).max();
         }
+        row
     }
 
     /// The reason when nothing at all of this GPU is current.
