@@ -20,6 +20,7 @@ use warptop::derive::kv::{Basis, Buffers, kv};
 use warptop::diagnosis::{Cause, Finding, Severity, Slo, diagnose};
 use warptop::engine::promtext::{self, Exposition};
 use warptop::engine::{self, Answers, Memory, dcgm};
+use warptop::export::snapshot::{Mode, snapshot};
 use warptop::model::{Batch, FactKey, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
 use warptop::store::{Data, HistogramWindow, Retention, Store, Window};
 
@@ -106,6 +107,13 @@ fn play_dcgm(case: &str, store: &Store, seconds: u64) {
         }
         store.push(&batch);
     }
+}
+
+/// The GPU in the snapshot of the last ten seconds.
+fn gpu_json(store: &Store, second: u64) -> serde_json::Value {
+    let window = Window::last(START + second * 1000, 10_000);
+    let json = snapshot(&store.read(), Mode::Replay, window, &Slo::default());
+    serde_json::to_value(json).unwrap()["gpus"][0].take()
 }
 
 /// What is found after so many seconds: cause, severity and words.
@@ -387,6 +395,9 @@ fn case_26_throttle_bits_and_what_they_are_judged_by_are_read() {
     assert!(words.contains("at 240 W, 60 % of the card's 400 W: another limit acts"), "{words}");
     let evidence = diagnose(&store.read(), START + 28_000, &Slo::default()).findings[0].evidence[0].text.clone();
     assert_eq!(evidence, "its bit is set in 100 % of the readings while work runs; the time is not counted here");
+    let json = gpu_json(&store, 28);
+    assert_eq!((&json["throttled_from"], &json["throttled_ms_per_s"]), (&"bits".into(), &serde_json::Value::Null));
+    assert_eq!(json["throttle_reasons"], serde_json::json!(["sw_power_cap"]));
     let found = findings(&store, 58);
     assert!(found.iter().any(|(cause, ..)| *cause == Cause::PowerCap), "{found:?}");
     assert!(found.iter().all(|(_, severity, _)| *severity != Severity::Act), "{found:?}");

@@ -389,3 +389,27 @@ fn what_was_hardly_measured_of_a_gpu_is_marked() {
         assert!(!title.contains('*') && !text.contains('*'), "{title}\n{text}");
     }
 }
+
+/// A DCGM exporter and older drivers tell the reasons of the moment and count no time.
+#[test]
+fn where_no_time_is_counted_the_reason_of_the_moment_is_named() {
+    let store = Store::new(Retention::HOUR);
+    let gpu = Subject::Gpu(0);
+    for second in 0..60 {
+        let mut batch = Batch::new(SourceId::Dcgm, common::END - 59_000 + second * 1000, 2500);
+        batch.fact(gpu, FactKey::Name, "NVIDIA A100-SXM4-80GB");
+        batch.push(gpu, Metric::SmActive, 93.0);
+        batch.push(gpu, Metric::SmClock, 960.0);
+        batch.push(gpu, Metric::ThrottleReasons, 4.0);
+        batch.push(gpu, Metric::ThrottledPowerCap, Reading::Missing(Why::Unsupported));
+        store.push(&batch);
+    }
+    let drawn = |id: &str| {
+        let pane = PANES.iter().find(|pane| pane.id == id).unwrap();
+        common::render::snapshot(pane, &store, Theme::MONO, (200, 20))
+    };
+    let clocks = drawn("clocks");
+    assert!(clocks.contains("not counted by this driver; power cap now"), "{clocks}");
+    let gpus = drawn("");
+    assert!(gpus.contains("power cap now"), "{gpus}");
+}

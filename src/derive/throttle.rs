@@ -54,6 +54,12 @@ pub fn reasons(bits: Reading) -> impl Iterator<Item = &'static Reason> {
     REASONS.iter().filter(move |reason| bits & reason.bit != 0)
 }
 
+/// The most serious reason of those set that slows a GPU down against its will; idle and clocks set by a user are none.
+pub fn slowing(bits: Reading) -> Option<&'static Reason> {
+    const SLOWS: u64 = HW_THERMAL | HW_POWER_BRAKE | 0x8 | SW_THERMAL | SW_POWER_CAP;
+    reasons(bits).find(|reason| reason.bit & SLOWS != 0)
+}
+
 /// Throttled time of one GPU over a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Throttled {
@@ -227,6 +233,8 @@ mod tests {
         assert_eq!(names(f64::from(0x1ff)).len(), 9);
         assert_eq!(reasons(Reading::Missing(Why::Failed)).count(), 0);
         assert!(REASONS.iter().all(|r| r.word.len() <= 11));
+        assert_eq!(slowing(f64::from(0x5).into()).map(|reason| reason.word), Some("power cap"));
+        assert_eq!(slowing(f64::from(0x113).into()), None, "idle, clocks that were set, sync boost");
     }
 
     #[test]

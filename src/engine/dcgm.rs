@@ -14,6 +14,7 @@
 use std::collections::HashMap;
 
 use super::promtext::{Exposition, Sample};
+use crate::model::metric::Domain;
 use crate::model::{Metric, Reading, Why, limits};
 
 /// What the body says about one GPU.
@@ -94,6 +95,14 @@ pub fn detect(body: Exposition<'_>) -> bool {
 /// Whether a metric is one that only profiling counters give.
 pub fn is_activity(metric: Metric) -> bool {
     ACTIVITY.iter().any(|(_, of, ..)| *of == metric)
+}
+
+/// What is measured of a GPU and is not in the exporter's answer. What warptop itself knows of a GPU is none of it.
+pub fn absent(row: &Row) -> impl Iterator<Item = Metric> {
+    let own = [Metric::DramPeak, Metric::DramCeiling];
+    let of_gpus =
+        Metric::ALL.iter().copied().filter(move |metric| metric.domain() == Domain::Gpu && !own.contains(metric));
+    of_gpus.filter(|metric| row.values.iter().all(|(known, _)| known != metric))
 }
 
 /// A GPU while its lines come in.
@@ -380,6 +389,16 @@ DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-bbbb",GPU_I_PROFILE="1g.10gb",GPU_I_ID=
         assert_eq!(of("DCGM_FI_PROF_PCIE_RX_BYTES", "2147483632"), [(Metric::PcieRx, 2_147_483_632.0.into())]);
         for blank in ["2147483632", "1e19"] {
             assert_eq!(of("DCGM_FI_DEV_FB_USED", blank), [], "memory {blank}");
+        }
+    }
+
+    #[test]
+    fn what_the_exporter_does_not_list_is_told_apart_from_what_it_marks() {
+        let body = "DCGM_FI_DEV_SM_CLOCK{UUID=\"a\"} 2147483632\nDCGM_FI_DEV_GPU_TEMP{UUID=\"a\"} 50\n";
+        let absent: Vec<_> = super::absent(&rows(Exposition::new(body))[0]).collect();
+        assert!(absent.contains(&Metric::SmActive) && absent.contains(&Metric::ThrottledPowerCap), "{absent:?}");
+        for has in [Metric::SmClock, Metric::Temp, Metric::DramPeak, Metric::RequestsRunning] {
+            assert!(!absent.contains(&has), "{has:?}");
         }
     }
 

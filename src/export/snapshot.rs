@@ -11,6 +11,7 @@ mod engine;
 mod gaps;
 mod kv;
 mod latency;
+mod throttling;
 
 use serde::Serialize;
 
@@ -18,12 +19,13 @@ use self::coverage::Coverage;
 use self::diagnosis::{EventRow, FindingRow, Signal, events, rows, signals};
 use crate::derive::busy::BusyTime;
 use crate::derive::ceiling::{self, Ceiling};
-use crate::derive::throttle::{self, REASONS, Throttled};
+use crate::derive::throttle::Throttled;
 use crate::diagnosis::{Slo, Timeline};
 use crate::model::{FactKey, GpuProcess, Metric, ProcessState, Reading, SourceId, Subject, Why};
 use crate::store::{Data, ProcessRow, Window};
 use engine::{Engine, engine};
 use gaps::{Gaps, Missing};
+use throttling::{mig_instances, throttle_reasons, throttled_from};
 
 /// What `schema` says.
 pub const SCHEMA: &str = "warptop.snapshot/1";
@@ -67,6 +69,7 @@ struct Gpu {
     index: u8,
     name: Option<String>,
     activity_source: Option<String>,
+    mig_instances: Vec<String>,
     sm_active_pct: Option<f64>,
     sm_occupancy_pct: Option<f64>,
     tensor_active_pct: Option<f64>,
@@ -86,6 +89,7 @@ struct Gpu {
     power_limit_w: Option<f64>,
     throttle_reasons: Option<Vec<&'static str>>,
     throttled_ms_per_s: Option<f64>,
+    throttled_from: Option<&'static str>,
     pcie_rx_bytes_per_s: Option<u64>,
     pcie_tx_bytes_per_s: Option<u64>,
     nvlink_rx_bytes_per_s: Option<u64>,
@@ -240,6 +244,7 @@ fn gpu(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) ->
         index,
         name: gaps.fact("name", data, subject, FactKey::Name),
         activity_source: gaps.fact("activity_source", data, subject, FactKey::ActivitySource),
+        mig_instances: mig_instances(data, subject, window.end),
         sm_active_pct: gaps.float("sm_active_pct", mean(Metric::SmActive)),
         sm_occupancy_pct: gaps.float("sm_occupancy_pct", mean(Metric::SmOccupancy)),
         tensor_active_pct: gaps.float("tensor_active_pct", mean(Metric::TensorActive)),
@@ -258,6 +263,7 @@ fn gpu(data: &Data, index: u8, place: usize, window: Window, gaps: &mut Gaps) ->
         power_limit_w: gaps.float("power_limit_w", newest(Metric::PowerLimit)),
         throttle_reasons: throttle_reasons(newest(Metric::ThrottleReasons), &throttled, gaps),
         throttled_ms_per_s: gaps.float("throttled_ms_per_s", throttled.at_least()),
+        throttled_from: throttled_from(newest(Metric::ThrottleReasons), &throttled, gaps),
         pcie_rx_bytes_per_s: gaps.whole("pcie_rx_bytes_per_s", mean(Metric::PcieRx)),
         pcie_tx_bytes_per_s: gaps.whole("pcie_tx_bytes_per_s", mean(Metric::PcieTx)),
         nvlink_rx_bytes_per_s: gaps.whole("nvlink_rx_bytes_per_s", mean(Metric::NvlinkRx)),
@@ -340,17 +346,6 @@ fn dram_ceiling(data: &Data, gpu: u8, window: Window, gaps: &mut Gaps) -> Option
         unix_ms: ceiling.from.at.0,
         doubts: ceiling.doubts().to_string(),
     })
-}
-
-/// The reasons that hold now, and those that held for a thousandth of the window or more.
-fn throttle_reasons(bits: Reading, throttled: &Throttled, gaps: &mut Gaps) -> Option<Vec<&'static str>> {
-    let counted = |name| throttled.reasons().any(|(r, ms)| r.name == name && ms.value().is_some_and(|ms| ms >= 1.0));
-    let now = |name| throttle::reasons(bits).any(|r| r.name == name);
-    let known = bits.value().or_else(|| throttled.at_least().value());
-    if known.is_none() {
-        gaps.float("throttle_reasons", bits);
-    }
-    known.map(|_| REASONS.iter().map(|r| r.name).filter(|&name| now(name) || counted(name)).collect())
 }
 
 fn host(data: &Data, window: Window, gaps: &mut Gaps) -> Host {

@@ -21,7 +21,7 @@ use super::{Context, GpuIds, Options, Sampler, discover};
 use crate::engine::dcgm::{self, Row};
 use crate::engine::promtext::{self, Exposition};
 use crate::model::limits::GPUS;
-use crate::model::{Batch, FactKey, Kind, Metric, SourceId, SourceState, Subject, Time};
+use crate::model::{Batch, FactKey, Kind, Metric, Reading, SourceId, SourceState, Subject, Time, Why};
 use crate::net::access::Access;
 use crate::net::endpoint::Endpoint;
 use reqwest::Client;
@@ -280,6 +280,12 @@ impl Exporter<'_> {
             // Between two changes a total has not stood still, it is only not known.
             if changed || metric.kind() != Kind::Counter {
                 batch.push(subject, metric, reading);
+            }
+        }
+        if alone {
+            // Nobody else has them, so they will not come: said again each time, since what is listed may change.
+            for metric in dcgm::absent(row) {
+                batch.push(subject, metric, Reading::Missing(Why::Unsupported));
             }
         }
         let active = row.values.iter().any(|(metric, _)| *metric == Metric::SmActive);

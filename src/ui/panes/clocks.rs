@@ -116,6 +116,8 @@ struct Clocks {
     bands: Bands,
     busy: BusyTime,
     throttled: Option<Throttled>,
+    /// What holds the clocks down now, by the bits: for where no time is counted.
+    slowing: Option<&'static Reason>,
     /// What the throttled shares are shares of: the axis, or what was measured of it.
     over: Span,
     /// Whether that is less than four fifths of the axis.
@@ -136,6 +138,7 @@ impl Clocks {
             bands: Bands::default(),
             busy: BusyTime::default(),
             throttled: None,
+            slowing: None,
             over: Span(0),
             partly: Partly(false),
             end: TimeEnd::Now,
@@ -190,6 +193,8 @@ impl Pane for Clocks {
         self.over = Span(said_ms(measured, view.span_ms));
         self.partly = Partly(is_partial(measured, view.span_ms));
         self.throttled = Some(throttled);
+        let bits = data.latest(Subject::Gpu(view.gpu), Metric::ThrottleReasons, view.end).reading;
+        self.slowing = throttle::slowing(bits);
         self.end = TimeEnd::of(view, data.oldest());
         self.word_title(data, view);
         self.missing.clear();
@@ -262,7 +267,10 @@ impl Clocks {
         let mut x = put(buf, area, (0, 0), dim, format_args!("throttled in {}: ", self.over));
         let Some(throttled) = self.throttled else { return };
         if let Reading::Missing(why) = throttled.at_least() {
-            put(buf, area, (x, 0), dim, format_args!("{}", not_counted(why)));
+            x = put(buf, area, (x, 0), dim, format_args!("{}", not_counted(why)));
+            if let Some(reason) = self.slowing {
+                put_whole(buf, area, (x, 0), warn, format_args!("; {} now", reason.word));
+            }
             return;
         }
         let partly = self.partly;

@@ -13,7 +13,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use crate::derive::coverage::{is_partial, partial};
-use crate::derive::throttle::{Reason, Throttled};
+use crate::derive::throttle::{self, Reason, Throttled};
 use crate::diagnosis::{Finding, Severity};
 use crate::model::{FactKey, Metric, Reading, SourceId, Subject, Time, Why};
 use crate::store::Data;
@@ -60,6 +60,8 @@ struct Row {
     throttled: Option<(&'static Reason, f64)>,
     /// Whether throttled time is known at all.
     counted: Reading,
+    /// What holds the clocks down now, by the bits: for where no time is counted.
+    slowing: Option<&'static Reason>,
     /// Whether less than four fifths of the time shown were measured of it, and of the last seconds for activity.
     partly_counted: Partly,
     partly: Partly,
@@ -94,6 +96,7 @@ impl Row {
             nvlink: [Metric::NvlinkRx, Metric::NvlinkTx].map(mean),
             throttled: throttled.dominant(),
             counted: throttled.at_least(),
+            slowing: throttle::slowing(latest(Metric::ThrottleReasons)),
             partly_counted: Partly(is_partial(throttled.measured_ms, view.span_ms)),
             partly: Partly(partial(data, subject, Metric::SmActive, view.recent())),
             seen: None,
@@ -545,17 +548,27 @@ impl Field<'_> {
         self.value_of(row.temp, role, format_args!("{}{sign}", Whole(row.temp)), (" (", of, ")"));
     }
 
-    /// What held the clocks down longest, and for which share of the time shown.
+    /// What held the clocks down longest, and for which share of the time shown; "now" where no time is counted.
     fn throttled(&mut self, row: &Row) {
+        let counted = row.counted.value().is_some();
         let Some((reason, share)) = row.throttled else {
-            let text = if row.counted.value().is_some() { "no" } else { row.counted.why().map_or("", Why::word) };
+            if let Some(reason) = row.slowing.filter(|_| !counted) {
+                self.value(Reading::Value(0.0), Role::Warn, format_args!("now"));
+                return self.reason(reason, 4);
+            }
+            let text = if counted { "no" } else { row.counted.why().map_or("", Why::word) };
             return self.value(row.counted, Role::Dim, format_args!("{text}"));
         };
         let percent = Reading::new(share * 100.0);
         self.value(percent, Role::Warn, format_args!("{}{}", Percent(percent), row.partly_counted));
+        self.reason(reason, 6 + u16::from(row.partly_counted.0));
+    }
+
+    /// A reason before the last `columns` of its cell, where there is room.
+    fn reason(&mut self, reason: &Reason, columns: u16) {
         if self.area.width >= THROTTLED_WORD {
-            let end = self.area.width - 6 - u16::from(row.partly_counted.0);
-            put_right(self.buf, self.area, (end, 0), self.theme.style(Role::Warn), format_args!("{}", reason.word));
+            let end = (self.area.width - columns, 0);
+            put_right(self.buf, self.area, end, self.theme.style(Role::Warn), format_args!("{}", reason.word));
         }
     }
 }
