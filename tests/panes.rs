@@ -14,6 +14,7 @@ use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use warptop::app::{App, Cost, Event, Origin, Seen, View};
+use warptop::derive::throttle::REASONS;
 use warptop::diagnosis::Timeline;
 use warptop::engine::{self, Answers, Memory};
 use warptop::model::ceiling::CeilingOrigin;
@@ -401,7 +402,9 @@ fn where_no_time_is_counted_the_reason_of_the_moment_is_named() {
         batch.push(gpu, Metric::SmActive, 93.0);
         batch.push(gpu, Metric::SmClock, 960.0);
         batch.push(gpu, Metric::ThrottleReasons, 4.0);
-        batch.push(gpu, Metric::ThrottledPowerCap, Reading::Missing(Why::Unsupported));
+        for counter in REASONS.iter().filter_map(|reason| reason.counter) {
+            batch.push(gpu, counter, Reading::Missing(Why::Unsupported));
+        }
         store.push(&batch);
     }
     let drawn = |id: &str| {
@@ -410,6 +413,6 @@ fn where_no_time_is_counted_the_reason_of_the_moment_is_named() {
     };
     let clocks = drawn("clocks");
     assert!(clocks.contains("not counted by this driver; power cap now"), "{clocks}");
-    let gpus = drawn("");
+    let gpus = drawn("gpu_strip");
     assert!(gpus.contains("power cap now"), "{gpus}");
 }
