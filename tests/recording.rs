@@ -207,10 +207,18 @@ fn secrets_in_a_recording_of_an_earlier_version_are_masked() {
         r#""command":"vllm serve m --api-key sk-SECRET --port 1","cpu_ms":1,"rss":1,"majflt":1,"page_table":1}]}"#,
         "\n"
     );
+    text += concat!(
+        r#"{"t":2,"src":{"engine":0},"valid_ms":1,"facts":[{"of":"engine0","k":"url","v":"http://u:sk-SECRET@gpu7:8000"},"#,
+        r#"{"of":"engine0","k":"name","v":"vLLM --api-key=sk-SECRET"}],"#,
+        r#""state":{"is":"failed","why":"answers with HTTP 401: Authorization: Bearer sk-SECRET is bad"}}"#,
+        "\n"
+    );
     let (batches, problems) = play(text.into_bytes()).unwrap();
     assert_eq!(problems, Vec::<String>::new());
     let rows = batches[0].processes.as_deref().unwrap();
     assert_eq!(&*rows[0].command, "vllm serve m --api-key *** --port 1");
+    assert_eq!((batches[1].facts.len(), batches[1].state.is_some()), (2, true));
+    assert!(!format!("{batches:?}").contains("SECRET"), "{batches:?}");
 }
 
 #[test]

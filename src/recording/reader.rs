@@ -193,10 +193,11 @@ fn parse_header(line: &[u8]) -> Option<Header> {
 
 /// Cleans texts, masks secrets and drops histograms that are none.
 fn make_safe(batch: &mut Batch) {
+    // What an earlier version recorded, or another program wrote, holds secrets.
     let clean = |text: &mut Arc<str>| {
-        let cleaned = text::clean(text);
-        if cleaned != **text {
-            *text = cleaned.into();
+        let safe = text::clean(&mask_line(text));
+        if safe != **text {
+            *text = safe.into();
         }
     };
     batch.facts.iter_mut().for_each(|fact| clean(&mut fact.text));
@@ -212,11 +213,6 @@ fn make_safe(batch: &mut Batch) {
     }
     for process in batch.processes.iter_mut().flatten() {
         clean(&mut process.user);
-        // What an earlier version recorded holds secrets.
-        let masked = mask_line(&process.command);
-        if masked != *process.command {
-            process.command = masked.into();
-        }
         clean(&mut process.command);
         process.threads.iter_mut().for_each(|thread| clean(&mut thread.name));
         if process.limits.list.len() > limits::TEXT_BYTES {
