@@ -306,6 +306,11 @@ fn case_20_instances_of_a_gpu_are_one_gpu() {
     near(of(Metric::GpuMemUsed).unwrap(), f64::from(31_000 + 4000 + 12) * 1_048_576.0, "memory");
     assert_eq!(of(Metric::DramActive), None);
     assert_eq!(gpu.instances, ["3g.40gb", "2g.20gb", "1g.10gb"]);
+    let (store, mut batch) = (Store::new(Retention::HOUR), Batch::new(SourceId::Dcgm, START, 3500));
+    batch.fact(GPU, FactKey::Name, &gpu.name);
+    batch.fact(GPU, FactKey::Instances, &gpu.instances.join(", "));
+    store.push(&batch);
+    assert_eq!(gpu_json(&store, 0)["mig_instances"], serde_json::json!(gpu.instances));
 }
 
 /// ray#59071 and others: vLLM's metrics as Ray's agent hands them on, of two replicas.
