@@ -223,6 +223,9 @@ fn gpus_that_come_and_go_are_noticed() {
     assert!(matches!(run.state(), SourceState::Degraded(_)));
     run.until("the GPU that stays", |data| latest(data, 0, Metric::SmActive) == Reading::Value(81.25));
     run.until("stale values", |data| latest(data, 1, Metric::Power).value().is_none());
+    let data = run.store.read();
+    let trouble = |gpu| data.fact(Subject::Gpu(gpu), FactKey::Trouble, data.newest()).unwrap_or_default();
+    assert_eq!((trouble(0), trouble(1)), ("", "it is gone: the driver shows 1 now"), "of each GPU its own");
 }
 
 /// Fault: driver: a count of 2,000,000,000 GPUs

@@ -156,6 +156,8 @@ pub enum FactKey {
     DramCeilingOrigin,
     /// GPU: the driver's name for this very device.
     Uuid,
+    /// GPU: why the driver says nothing of it; empty while it does.
+    Trouble,
     /// Host: driver version.
     Driver,
     /// Host: CUDA version the driver supports.

@@ -68,6 +68,8 @@ pub(super) struct Session<'a, 'n> {
     unopened: Vec<u32>,
     /// What is to be said of these, and of GPUs that have gone.
     notes: Vec<String>,
+    /// The same of each GPU by itself.
+    troubles: Vec<(u8, String)>,
     /// Since when no GPU answers, µs.
     silent_since: Option<u64>,
     pace: Pace,
@@ -85,7 +87,7 @@ impl<'a, 'n> Session<'a, 'n> {
         options: &Options,
     ) -> Self {
         let clock = &*context.clock;
-        let (mut gpus, mut unopened, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut gpus, mut unopened, mut notes, mut troubles) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut errors = Vec::new();
         if count as usize > GPUS {
             notes.push(format!("the driver counts {count} GPUs, of which the first {GPUS} are read"));
@@ -97,6 +99,7 @@ impl<'a, 'n> Session<'a, 'n> {
                 Err(error) => {
                     unopened.push(u32::from(index));
                     let rest = health::words(&error);
+                    troubles.push((index, format!("it cannot be opened: {rest}")));
                     errors.push((u32::from(index), Note { of: String::new(), is: [" cannot be opened: "; 2], rest }));
                 }
             }
@@ -104,6 +107,7 @@ impl<'a, 'n> Session<'a, 'n> {
         notes.extend(together(errors));
         let ids: Vec<_> =
             gpus.iter().map(|gpu| heart.inside(clock, Doing::Reading(gpu.index), || gpu.id()).0).collect();
+        troubles.extend(shown.gone(count).map(|index| (index, format!("it is gone: the driver shows {count} now"))));
         notes.extend(
             shown.change(&ids, count, |index| gpus.iter().find(|gpu| gpu.index == index).map(|gpu| &*gpu.name)),
         );
@@ -111,7 +115,7 @@ impl<'a, 'n> Session<'a, 'n> {
         let pace = Pace::new(context.interval, clock.micros());
         let said = SourceState::Starting;
         let ids = options.gpu_ids.clone();
-        Self { context, heart, nvml, ids, count, gpus, unopened, notes, silent_since: None, pace, said }
+        Self { context, heart, nvml, ids, count, gpus, unopened, notes, troubles, silent_since: None, pace, said }
     }
 
     /// Reads until the end is called, or the driver has to be opened anew.
@@ -236,6 +240,9 @@ impl<'a, 'n> Session<'a, 'n> {
         if state != self.said || self.heart.take_spoke() {
             self.said = state.clone();
             batch.state = Some(state);
+            let of_gpus = self.gpus.iter().map(|gpu| (gpu.index, gpu.health().trouble.as_deref().unwrap_or_default()));
+            let others = self.troubles.iter().map(|(index, words)| (*index, words.as_str()));
+            of_gpus.chain(others).for_each(|(index, words)| batch.fact(Subject::Gpu(index), FactKey::Trouble, words));
         }
         self.context.sink.send(batch);
         spent

@@ -8,6 +8,11 @@ use super::notes::{Note, together};
 pub(super) struct Shown(Vec<(u8, String, Option<String>)>);
 
 impl Shown {
+    /// GPUs of the last session that are not among the first `count`.
+    pub(super) fn gone(&self, count: u32) -> impl Iterator<Item = u8> {
+        self.0.iter().map(|(index, ..)| *index).filter(move |index| u32::from(*index) >= count)
+    }
+
     /// Takes in the GPUs that are there now, of `count`, and says what has become of those that were there before.
     pub(super) fn change<'a>(
         &mut self,

@@ -15,7 +15,7 @@ use ratatui::style::Style;
 use crate::derive::coverage::{is_partial, partial};
 use crate::derive::throttle::{self, Reason, Throttled};
 use crate::diagnosis::{Finding, Severity};
-use crate::model::{FactKey, Metric, Reading, SourceId, Subject, Time, Why};
+use crate::model::{FactKey, Metric, Reading, Subject, Time, Why};
 use crate::store::Data;
 use crate::ui::pane::{Context, Pane, PaneSpec};
 use crate::ui::text::{columns, put, put_right};
@@ -65,8 +65,9 @@ struct Row {
     /// Whether less than four fifths of the time shown were measured of it, and of the last seconds for activity.
     partly_counted: Partly,
     partly: Partly,
-    /// When a value of it was read last, of one that says nothing now.
+    /// When a value of it was read last, of one that says nothing now, and why it does not.
     seen: Option<Time>,
+    trouble: String,
 }
 
 impl Row {
@@ -100,11 +101,13 @@ impl Row {
             partly_counted: Partly(is_partial(throttled.measured_ms, view.span_ms)),
             partly: Partly(partial(data, subject, Metric::SmActive, view.recent())),
             seen: None,
+            trouble: String::new(),
         };
         if row.silent().is_some() {
             let seen = [Metric::SmActive, Metric::UtilGpuTime, Metric::Temp, Metric::GpuMemUsed];
             let last = |metric| data.series(subject, metric)?.last_value(view.end);
             row.seen = seen.into_iter().filter_map(last).max();
+            row.trouble.push_str(data.fact(subject, FactKey::Trouble, view.end).unwrap_or_default());
         }
         row
     }
@@ -241,10 +244,6 @@ impl Pane for GpuStrip {
         self.end = context.view.end;
         self.time_based = self.rows.iter().any(Row::time_based);
         notice::gpus(data, context.view, &mut self.trouble);
-        if let (true, Some(source)) = (self.trouble.is_empty(), data.source(SourceId::Nvml)) {
-            // A source that lost one of its GPUs is degraded, and says so.
-            self.trouble.push_str(source.state_at(self.end).why());
-        }
         let speaks = self.rows.get(self.chosen).filter(|row| row.silent().is_none());
         self.detail = speaks.map(|row| Detail::read(data, context.view, row.gpu));
         self.word_title(data, &context.timeline.diagnosis().findings, area);
@@ -352,7 +351,8 @@ impl GpuStrip {
         put(buf, line, (0, 0), theme.style(role), format_args!("{mark}{:<2}", row.gpu));
         if let Some(why) = row.silent() {
             let age = row.seen.map(|at| self.end.since(at));
-            let words = Silence { why, age, trouble: &self.trouble };
+            let trouble = if row.trouble.is_empty() { &self.trouble } else { &row.trouble };
+            let words = Silence { why, age, trouble };
             put(buf, line, (INDEX + 1, 0), theme.style(Role::Warn), format_args!("{words}"));
             return;
         }
