@@ -1,7 +1,7 @@
-//! vLLM, all versions: the names of 0.8 to 0.32 and how they became one another.
+//! vLLM, all versions: the names of 0.8 to 0.33 and how they became one another.
 //!
-//! Names were read in the wheels 0.8.5, 0.9.2, 0.10.2, 0.12.0, 0.16.0, 0.24.0 and 0.32.0 and seen in
-//! bodies of 0.10.2, 0.25.1 and 0.32.0. Rules:
+//! Names were read in the wheels 0.8.5, 0.9.2, 0.10.2, 0.12.0, 0.16.0, 0.24.0, 0.32.0 and 0.33.0 and
+//! seen in bodies of 0.10.2, 0.25.1 and 0.32.0. Rules:
 //!
 //! - Some versions expose one thing under an old and a new name. The newest present is taken, never both.
 //! - Data-parallel ranks (label `engine`) are one engine here: counters, buckets, running and waiting
@@ -12,7 +12,10 @@
 //! - `kv_cache_usage_perc` is a share of 1 in spite of its name.
 //! - Behind Ray Serve the metrics of all replicas of a node come through Ray's agent, as `ray_vllm_` for `vllm:` and
 //!   with labels of Ray added (`ReplicaId`, `WorkerId` …): replicas are added up as ranks are.
-//! - NIXL's transfers are histograms; their sums and counts are read. Post time is a part of transfer time.
+//! - Transfers of NIXL and, from 0.33, Mooncake are histograms; their sums and counts are read. NIXL's post time is a
+//!   part of its transfer time; Mooncake has none.
+//! - Of the stages of a KV fetch only `in_progress` waits for a transfer. `waiting_to_start` also counts requests for
+//!   which no place or no blocks are free, and `completed_waiting` those whose blocks are there.
 //! - `kv_offload_total_bytes` and `_time` repeat, in newer versions, what `kv_offload_load_*` and `_store_*` say.
 
 mod api_server;
@@ -54,7 +57,10 @@ static SPEC: AdapterSpec = AdapterSpec {
         (Metric::RequestsFailed, "its API server counts them (http_requests_total); engines behind another one do not"),
         (Metric::SpecDraftTokens, "start it with --speculative-config"),
         (Metric::SpecAcceptedTokens, "start it with --speculative-config"),
-        (Metric::KvTransfers, "only with a KV connector that uses NIXL (--kv-transfer-config)"),
+        (
+            Metric::KvTransfers,
+            "only with a KV connector that uses NIXL, or Mooncake from version 0.33 (--kv-transfer-config)",
+        ),
         (Metric::KvLoadBytes, "start it with --kv-offloading-size"),
         (Metric::PromptTokensExternal, "needs version 0.16 or newer"),
         (Metric::LoraLoaded, "start it with --enable-lora"),
@@ -62,7 +68,7 @@ static SPEC: AdapterSpec = AdapterSpec {
         (Metric::LoraRunning, "start it with --enable-lora"),
         (Metric::LoraWaiting, "the list it gives has been seen naming another adapter than those that waited"),
     ],
-    help: "GET /metrics; names of vLLM 0.8 to 0.32, also behind Ray (ray_vllm_*)",
+    help: "GET /metrics; names of vLLM 0.8 to 0.33, also behind Ray (ray_vllm_*)",
 };
 
 static TABLE: Table = Table {
@@ -72,7 +78,7 @@ static TABLE: Table = Table {
         Scalar::of("num_requests_waiting", Metric::RequestsWaiting),
         Scalar::of("num_requests_waiting_by_reason", Metric::WaitingCapacity).only("reason", "capacity"),
         Scalar::of("num_requests_waiting_by_reason", Metric::WaitingDeferred).only("reason", "deferred"),
-        Scalar::of("num_requests_kv_fetch_by_stage", Metric::WaitingKvFetch),
+        Scalar::of("num_requests_kv_fetch_by_stage", Metric::WaitingKvFetch).only("stage", "in_progress"),
         Scalar::of("num_requests_swapped", Metric::WaitingPaused),
         Scalar::of("kv_cache_usage_perc", Metric::KvUsage).times(100.0).most(),
         Scalar::of("gpu_cache_usage_perc", Metric::KvUsage).times(100.0).most().aged(1),
@@ -96,11 +102,17 @@ static TABLE: Table = Table {
         Scalar::of("prompt_tokens_by_source_total", Metric::PromptTokensExternal)
             .only("source", "external_kv_transfer"),
         Scalar::of("nixl_xfer_time_seconds_count", Metric::KvTransfers),
+        Scalar::of("mooncake_xfer_time_seconds_count", Metric::KvTransfers),
         Scalar::of("nixl_xfer_time_seconds_sum", Metric::KvTransferTime),
+        Scalar::of("mooncake_xfer_time_seconds_sum", Metric::KvTransferTime),
         Scalar::of("nixl_post_time_seconds_sum", Metric::KvTransferPostTime),
         Scalar::of("nixl_bytes_transferred_sum", Metric::KvTransferBytes),
+        Scalar::of("mooncake_bytes_transferred_sum", Metric::KvTransferBytes),
         Scalar::of("nixl_num_descriptors_sum", Metric::KvTransferDescriptors),
+        Scalar::of("mooncake_num_descriptors_sum", Metric::KvTransferDescriptors),
         Scalar::of("nixl_num_failed_transfers_total", Metric::KvTransfersFailed),
+        Scalar::of("mooncake_num_failed_transfers_total", Metric::KvTransfersFailed),
+        Scalar::of("mooncake_num_failed_recvs_total", Metric::KvTransfersFailed),
         Scalar::of("kv_offload_load_bytes_total", Metric::KvLoadBytes),
         Scalar::of("kv_offload_total_bytes_total", Metric::KvLoadBytes).only("transfer_type", "CPU_to_GPU").aged(1),
         Scalar::of("kv_offload_load_time_total", Metric::KvLoadTime),
@@ -377,6 +389,34 @@ mod tests {
         assert_eq!(values(&translate(QUEUE_0_32), &reasons), [29.0, 0.0]);
         assert_eq!(values(&translate(LORA_0_32), &reasons), [0.0, 6.0]);
         assert_eq!(reading(&translate(LOAD_0_10), Metric::WaitingCapacity), None, "0.10 gives no reasons");
+    }
+
+    /// A load that waits for free blocks waits for capacity, and one that is done waits for its turn: neither for a link.
+    #[test]
+    fn of_the_stages_of_a_kv_fetch_only_the_transfer_counts() {
+        let body = "vllm:num_requests_kv_fetch_by_stage{engine=\"0\",stage=\"waiting_to_start\"} 40\n\
+                    vllm:num_requests_kv_fetch_by_stage{engine=\"0\",stage=\"in_progress\"} 3\n\
+                    vllm:num_requests_kv_fetch_by_stage{engine=\"1\",stage=\"in_progress\"} 2\n\
+                    vllm:num_requests_kv_fetch_by_stage{engine=\"0\",stage=\"completed_waiting\"} 7\n";
+        assert_eq!(reading(&translate(body), Metric::WaitingKvFetch), Some(Reading::Value(5.0)));
+    }
+
+    /// Mooncake's connector (0.33) counts as NIXL's does, but for the time of submission.
+    #[test]
+    fn transfers_of_mooncake() {
+        let body = "vllm:mooncake_xfer_time_seconds_sum{engine=\"0\"} 1.5\nvllm:mooncake_xfer_time_seconds_count{engine=\"0\"} 10\n\
+                    vllm:mooncake_bytes_transferred_sum{engine=\"0\"} 4e9\nvllm:mooncake_num_descriptors_sum{engine=\"0\"} 500\n\
+                    vllm:mooncake_num_failed_transfers_total{engine=\"0\"} 2\nvllm:mooncake_num_failed_recvs_total{engine=\"0\"} 1\n";
+        let batch = translate(body);
+        let metrics = [
+            Metric::KvTransfers,
+            Metric::KvTransferTime,
+            Metric::KvTransferBytes,
+            Metric::KvTransferDescriptors,
+            Metric::KvTransfersFailed,
+        ];
+        assert_eq!(values(&batch, &metrics), [10.0, 1.5, 4e9, 500.0, 3.0]);
+        assert_eq!(reading(&batch, Metric::KvTransferPostTime), None);
     }
 
     #[test]
