@@ -72,6 +72,9 @@ fn of(scene: &Scene<'_>, engine: &EngineScene) -> Finding {
     if let Some(transfer) = &transfer {
         finding = shown(finding, transfer);
     }
+    let finding = finding.shows(("prompt_tokens_external", "%", "engine"), external_pct(scene, engine), |pct| {
+        format!("{pct:.1} % of the prompt tokens come from elsewhere")
+    });
     counted(finding, engine).fix(if posts.is_some() {
         Fix::todo(
             "Make the pieces larger (larger KV blocks, a layout that keeps a block's layers together) or use a transport that posts them in bulk",
@@ -83,6 +86,13 @@ fn of(scene: &Scene<'_>, engine: &EngineScene) -> Finding {
             "look at the link between nodes",
         )
     })
+}
+
+/// Share of the prompt tokens whose KV came from outside, %; `None` where none did.
+fn external_pct(scene: &Scene<'_>, engine: &EngineScene) -> Option<f64> {
+    let window = Window::last(scene.at, TRANSFERS_MS);
+    let per_s = |metric| rate(scene.data, engine.index, metric, window).value().filter(|&rate| rate > 0.0);
+    Some(per_s(Metric::PromptTokensExternal)? / per_s(Metric::PromptTokens)? * 100.0)
 }
 
 fn shown(finding: Finding, transfer: &Transfer) -> Finding {
