@@ -184,6 +184,23 @@ fn cases_06_and_11_stale_gauges_stand_beside_counters_that_do_not_move() {
     assert_eq!(findings(&store, 30)[0].0, Cause::Stalled);
 }
 
+/// vllm#25780: random prompts, of which 30.8 % of the lookups hit: preempted requests find their own blocks again.
+#[test]
+fn case_14_hits_of_preempted_requests_are_no_warm_cache() {
+    let (store, end) = play("14", "/metrics", 20);
+    let data = store.read();
+    let kv = kv(&data, 0, Window::last(end, 20_000), &mut Buffers::default());
+    near(kv.prefix_hit_pct.value().unwrap(), 30.79, "hits");
+    near(kv.repeated_max_pct.value().unwrap(), 36.95, "more is looked up than comes in");
+    let words = kv.prefix_note.unwrap().to_string();
+    assert_eq!(words, "up to 36.9 % are repeated lookups of preempted requests (2.0/s): no sign of a warm cache");
+    drop(data);
+    let json = snapshot(&store.read(), Mode::Replay, Window::last(end, 20_000), &Slo::default());
+    let json = serde_json::to_value(json).unwrap()["engines"][0]["kv"].take();
+    assert_eq!(json["prefix_note"], words);
+    near(json["prefix_repeated_max_pct"].as_f64().unwrap(), 36.95, "in the snapshot");
+}
+
 /// llama.cpp#17384: builds of November 2025 sent the whole exposition as one JSON string.
 #[test]
 fn case_16_metrics_in_a_json_string_are_read() {
@@ -372,6 +389,21 @@ fn case_24_kv_transfers_tell_time_bytes_and_pieces() {
     near(of(Metric::KvTransferBytes) / of(Metric::KvTransferDescriptors), 46_667.0, "bytes of a piece");
     near(of(Metric::PromptTokensExternal) / of(Metric::PromptTokens), 0.9875, "from another node");
     near(of(Metric::KvTransfersFailed), 0.0, "failures");
+    drop(data);
+    let diagnosis = diagnose(&store.read(), end, &Slo::default());
+    let found = &diagnosis.findings[0];
+    assert_eq!((found.cause, found.severity), (Cause::WaitsForTransfer, Severity::Act), "{:?}", diagnosis.findings);
+    assert_eq!(
+        found.headline.full,
+        "3 requests wait for KV blocks from another node or from host memory; 57 % of a transfer goes into posting its \
+         many small pieces, so the link is not what is slow"
+    );
+    let evidence: Vec<_> = found.evidence.iter().map(|evidence| &*evidence.text).collect();
+    for words in ["35.0 GB/s", "in pieces of 47 kB", "98.8 % of the prompt tokens come from elsewhere"] {
+        assert!(evidence.iter().any(|text| text.contains(words)), "{words}: {evidence:?}");
+    }
+    assert!(found.fixes.iter().all(|fix| fix.flag.is_none()), "no limit on requests helps: {:?}", found.fixes);
+    assert!(!diagnosis.findings.iter().any(|found| found.cause == Cause::AdmissionLimit));
 }
 
 /// An A100 whose chassis holds it at 240 W of 400: what the bits of a DCGM exporter and its levels tell.

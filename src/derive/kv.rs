@@ -21,6 +21,7 @@
 //! | copies | GPUs that store the same KV; 1 − 1/copies of the bytes hold nothing new | exact |
 //! | over-provision | longest context admitted ÷ length that requests really used | estimate, bounded |
 //! | prefix hits | Δhits ÷ Δlookups | exact |
+//! | repeated lookups | (Δlookups − Δprompt tokens) ÷ Δlookups, while requests are preempted | at most |
 //!
 //! On the H200 capture the first form of L lies within 1 % of the clients' own count wherever the load
 //! is steady, the second is off by up to 10 %. Requests that share a prefix share its blocks, so the sum
@@ -30,6 +31,7 @@
 
 mod basis;
 mod lengths;
+mod prefix;
 
 use crate::model::{FactKey, Metric, Reading, Subject, Time, Why};
 use crate::store::{Data, HistogramWindow, Window};
@@ -39,6 +41,7 @@ use super::exposed::{both, empty, level, or, rate};
 use super::lives::{self, Lives};
 pub use basis::{Basis, Figure};
 pub use lengths::UsedLength;
+pub use prefix::{PrefixNote, hits_are_repeated};
 
 /// How KV memory is given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +146,12 @@ pub struct Kv {
     pub copies: Reading,
     /// Share of looked-up prompt tokens that the prefix cache had, %.
     pub prefix_hit_pct: Reading,
+    /// Share of the lookups that preempted requests repeat, at most, %; 0 where none is preempted.
+    pub repeated_max_pct: Reading,
+    /// What has to be known to read `prefix_hit_pct`.
+    pub prefix_note: Option<PrefixNote>,
+    /// Tokens of a block.
+    pub block_tokens: Reading,
     /// Whether less than four fifths of the window were scraped: what is of the window is of the rest.
     pub partial: bool,
 }
@@ -191,6 +200,7 @@ pub fn kv(data: &Data, engine: u8, window: Window, buffers: &mut Buffers) -> Kv 
     (kv.recomputed_per_s, kv.recomputed_is) =
         recomputed(of_window(Metric::RecomputedTokens), of_window(Metric::Preemptions), running);
     kv.prefix_hit_pct = prefix_hit_pct(data, engine, window);
+    (kv.repeated_max_pct, kv.prefix_note) = prefix::note(data, engine, window, &kv, prompt.mean());
     kv.partial = partial_scrapes(data, engine, window);
     kv.sharing_x = at_most_by_hits(kv.sharing_x, kv.sharing_is, least_hit_pct(data, engine, window));
     kv
@@ -309,6 +319,9 @@ impl Levels {
             bytes_per_token: self.bytes_per_token,
             copies: self.copies,
             prefix_hit_pct: missing,
+            repeated_max_pct: missing,
+            prefix_note: None,
+            block_tokens: self.block,
             partial: false,
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::derive::exposed::rate;
-use crate::derive::kv::prefix_hit_pct;
+use crate::derive::kv::{hits_are_repeated, prefix_hit_pct};
 use crate::model::{Metric, Subject, Time};
 use crate::store::{Data, HistogramWindow, Window};
 
@@ -179,6 +179,7 @@ fn piece(data: &Data, engine: u8, window: Window, scratch: &mut HistogramWindow)
         prompt_per_token: small(load.map(|load| load.prompt_per_token)),
         prompt_len: small(prompt_len),
         answer_len: small(answer_len),
-        hit_share: small(hit_share),
+        // Requests that find their own blocks after preemption show no prefix that others could lose.
+        hit_share: small(hit_share.filter(|_| !hits_are_repeated(data, engine, window))),
     }
 }

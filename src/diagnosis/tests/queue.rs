@@ -81,3 +81,24 @@ fn drafts_that_are_rejected_are_told() {
     assert!(drafts(2_000.0, 1_200.0).is_none(), "most are accepted");
     assert!(drafts(100.0, 0.0).is_none(), "of 1600 tokens a second these are few");
 }
+
+/// Half of all lookups hit for a minute, then none does.
+fn hits_that_end(looked_up: f64) -> Machine {
+    let mut machine = Machine::serving();
+    machine.observe(Metric::PromptLen, &[1024.0; 5]).observe(Metric::GenerationLen, &[128.0; 5]).engine(&[
+        (Metric::PromptTokens, 5_000.0),
+        (Metric::PrefixQueries, looked_up),
+        (Metric::PrefixHits, looked_up / 2.0),
+        (Metric::Preemptions, 2.0),
+    ]);
+    machine.run(60);
+    let cold = [(Metric::PrefixQueries, 5_000.0), (Metric::PrefixHits, 0.0), (Metric::Preemptions, 0.0)];
+    machine.engine(&cold).run(15);
+    machine
+}
+
+#[test]
+fn a_cache_in_which_preempted_requests_found_themselves_was_never_warm() {
+    assert!(hits_that_end(5_000.0).finds(Cause::PrefixCold).is_some(), "hits of others are lost");
+    assert!(hits_that_end(8_000.0).finds(Cause::PrefixCold).is_none());
+}

@@ -23,6 +23,10 @@ pub(super) struct Kv {
     max_model_len: Option<u64>,
     overprovision_x: Option<f64>,
     prefix_hit_pct: Option<f64>,
+    /// Lookups that preempted requests repeat, at most; and what has to be known to read the hits, empty where nothing.
+    prefix_repeated_max_pct: Option<f64>,
+    prefix_note: String,
+    block_tokens: Option<u64>,
     /// `paged`, `slots` or `unified`.
     layout: Option<&'static str>,
     /// Empty places in what requests hold, and the most that they can be of it.
@@ -105,6 +109,9 @@ pub(super) fn kv(data: &Data, engine: u8, window: Window, prefix: &str, gaps: &m
         max_model_len: gaps.whole_of("max_model_len", Metric::MaxModelLen, kv.max_model_len),
         overprovision_x: gaps.float_of("overprovision_x", Metric::MaxModelLen, kv.overprovision_x),
         prefix_hit_pct: gaps.float_of("prefix_hit_pct", Metric::PrefixHits, kv.prefix_hit_pct),
+        prefix_repeated_max_pct: gaps.float_of("prefix_repeated_max_pct", Metric::Preemptions, kv.repeated_max_pct),
+        prefix_note: kv.prefix_note.map(|note| note.to_string()).unwrap_or_default(),
+        block_tokens: gaps.whole_of("block_tokens", Metric::KvBlockSize, kv.block_tokens),
         layout: layout(&kv, gaps),
         tail_tokens: gaps.whole_of("tail_tokens", Metric::KvLiveTokens, kv.tail_tokens),
         tail_waste_max_pct: gaps.float_of("tail_waste_max_pct", Metric::KvLiveTokens, kv.tail_waste_max_pct),
@@ -145,7 +152,11 @@ fn measured(data: &Data, engine: u8, kv: &kv::Kv, window: Window) -> Coverage {
         }
         Basis::Exact | Basis::Estimate => Metric::Preemptions,
     };
-    let figures = [("prefix_hit_pct", Metric::PrefixQueries), ("recomputed_tokens_per_s", recomputed)];
+    let figures = [
+        ("prefix_hit_pct", Metric::PrefixQueries),
+        ("prefix_repeated_max_pct", Metric::PrefixQueries),
+        ("recomputed_tokens_per_s", recomputed),
+    ];
     let mut measured = Coverage::of(data, Subject::Engine(engine), window, &figures);
     for name in ["used_length", "used_mean_tokens"] {
         measured.note(name, kv.used_ms);

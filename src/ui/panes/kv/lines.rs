@@ -112,14 +112,19 @@ fn used(flow: &mut Flow<'_>, theme: Theme, length: &UsedLength, kv: &Kv) {
     };
 }
 
-/// "prefix cache 12 % of looked-up prompt tokens found".
+/// "prefix cache 12 % of looked-up prompt tokens found", and what has to be known to read that.
 pub(in crate::ui::panes) fn prefix(flow: &mut Flow<'_>, theme: Theme, kv: &Kv, kind: &str) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let name = (dim, format_args!("prefix cache "));
     match kv.prefix_hit_pct {
         Reading::Value(_) => {
             let share = format_args!("{}{}", FinePercent(kv.prefix_hit_pct), Partly(kv.partial));
-            flow.part(&[name, (text, share), (dim, format_args!(" of looked-up prompt tokens found"))])
+            flow.part(&[name, (text, share), (dim, format_args!(" of looked-up prompt tokens found"))]);
+            if let Some(note) = kv.prefix_note {
+                flow.gap(2).part(&[(theme.style(Role::Warn), format_args!("{}", note.head()))]);
+                flow.gap(1).part(&[(dim, format_args!("{}", note.rest()))]);
+            }
+            flow
         }
         Reading::Missing(Why::NotYet) => flow.part(&[name, (dim, format_args!("not looked up in this window"))]),
         Reading::Missing(why) => {

@@ -59,11 +59,14 @@ fn slots() -> Store {
     )
 }
 
-fn drawn(store: &Store, (width, height): (u16, u16), theme: Theme) -> (String, Vec<String>) {
+fn drawn(store: &Store, size: (u16, u16), theme: Theme) -> (String, Vec<String>) {
+    drawn_at(store, &View { span_ms: 15_000, ..View::new(Time(110_000)) }, size, theme)
+}
+
+fn drawn_at(store: &Store, view: &View, (width, height): (u16, u16), theme: Theme) -> (String, Vec<String>) {
     let mut pane = KvMemory::default();
     let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
-    let view = View { span_ms: 15_000, ..View::new(Time(110_000)) };
-    let context = Context { view: &view, theme: &theme, timeline: &Timeline::default(), focused: false };
+    let context = Context { view, theme: &theme, timeline: &Timeline::default(), focused: false };
     pane.prepare(&store.read(), &context, buf.area);
     pane.draw(buf.area, &mut buf, &context);
     let row = |y| (0..width).map(|x| buf[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
@@ -84,6 +87,22 @@ fn a_paged_pool_is_split_and_says_what_is_estimated() {
     assert_eq!(rows[7], "not exposed by vLLM: reserved, cached apart from free, copies");
     assert!(rows[8].starts_with("~ live and tail: the last block of a request is half empty"), "{rows:#?}");
     assert!(rows[9].contains("vllm#57336"), "{rows:#?}");
+}
+
+#[test]
+fn blocks_longer_than_prompts_explain_a_cache_that_finds_nothing() {
+    let counted = [(Metric::PrefixQueries, 1000.0), (Metric::PrefixHits, 0.0), (Metric::KvBlockSize, 784.0)];
+    let store =
+        store("vllm", &[], &[&counted[..], &[(Metric::KvUsage, 24.0), (Metric::RequestsRunning, 1.0)]].concat());
+    let mut batch = Batch::new(SourceId::Engine(0), Time(110_500), 3500);
+    batch.push(Subject::Engine(0), Metric::PrefixQueries, 5000.0);
+    batch.push(Subject::Engine(0), Metric::PrefixHits, 0.0);
+    store.push(&batch);
+    let view = View { span_ms: 15_000, ..View::new(Time(110_500)) };
+    let (_, rows) = drawn_at(&store, &view, (120, 13), Theme::FULL);
+    let at = rows.iter().position(|row| row.starts_with("prefix cache 0.0 %")).unwrap();
+    assert!(rows[at].ends_with("of looked-up prompt tokens found  only whole blocks of 784 are found"), "{rows:#?}");
+    assert_eq!(rows[at + 1], "(prompts that share less find nothing)");
 }
 
 #[test]
