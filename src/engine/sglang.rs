@@ -27,6 +27,9 @@
 //!   missing then. `is_cuda_graph` tells of the last batch, be it prefill or decode; `cuda_graph_passes_total`
 //!   counts steps of decoding, and a mode appears with its first one.
 //! - `kv_transfer_*` were gauges of the last transfer before they became histograms: only the latter are read.
+//! - `num_decode_host_receive_queue_reqs` (0.5.23) is a part of `num_decode_transfer_queue_reqs`: not read, or it would count
+//!   twice. `load_back_bytes_total` and `hicache_backup_bytes_total` are of each tensor-parallel rank's own share, which
+//!   this table takes for the same told several times: not read.
 //! - `eplb_balancedness` is a summary without quantiles, observed once a pass.
 //! - `time_per_output_token_seconds` (to 0.4.3) observed, at every output, the mean since the first token:
 //!   TPOT, with as many observations as outputs.
