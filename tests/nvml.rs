@@ -290,6 +290,7 @@ fn an_exporter_gives_the_activity_that_the_driver_does_not_and_nothing_else() {
     let fact = |gpu, key| data.fact(Subject::Gpu(gpu), key, data.newest());
     assert_eq!((fact(0, FactKey::ActivitySource), fact(1, FactKey::ActivitySource)), (Some("dcgm"), Some("time")));
     assert_eq!(fact(0, FactKey::Name), Some("NVIDIA H200"), "of the driver");
+    assert_eq!(state(&data), SourceState::Ok, "a driver without GPM lacks nothing that it should give");
 }
 
 /// Fault: driver: it denies activity (GPM), or fails in it, and a DCGM exporter is named

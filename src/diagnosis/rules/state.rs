@@ -52,6 +52,13 @@ fn nothing_found(scene: &Scene<'_>) -> Finding {
             Severity::Watch,
             Sentence::new(format!("GPUs cannot be read: {why}; no engine is found"), "the GPU driver does not answer"),
         ),
+        Some(SourceState::Starting | SourceState::Loading(_)) => (
+            Severity::Ok,
+            Sentence::new(
+                "the GPU driver has not answered yet, and no engine is found: name one with --engine URL",
+                "the GPU driver has not answered yet",
+            ),
+        ),
         _ => (
             Severity::Ok,
             Sentence::new("no GPU and no engine is found: name an engine with --engine URL", "no engine, no GPU found"),

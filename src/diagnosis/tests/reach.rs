@@ -98,6 +98,8 @@ fn a_driver_that_does_not_answer_is_not_called_no_gpu() {
     let first = &found.findings[0];
     assert_eq!((first.cause, first.severity), (Cause::Unknown, Severity::Watch));
     assert!(first.headline.full.starts_with("GPUs cannot be read: the driver answers no question"), "{first:?}");
+    let slow = without_gpus(&SourceState::Starting);
+    assert!(slow.findings[0].headline.full.starts_with("the GPU driver has not answered yet"), "{slow:?}");
     let none = without_gpus(&SourceState::Absent("no NVIDIA driver on this machine".into()));
     assert_eq!(none.findings[0].severity, Severity::Ok);
     assert!(none.findings[0].headline.full.starts_with("no GPU and no engine is found"), "{none:?}");

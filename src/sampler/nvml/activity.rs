@@ -30,6 +30,11 @@ impl<'n> Activity<'n> {
         self.gpm.patience(now)
     }
 
+    /// Whether it was given up.
+    pub(super) const fn has_lapsed(&self) -> bool {
+        self.lapsed
+    }
+
     /// Reads it into `batch`, unless an exporter writes it.
     pub(super) fn read(
         &mut self,

@@ -138,6 +138,11 @@ impl<'n> Gpu<'n> {
         &self.health
     }
 
+    /// Whether the driver gave its activity up.
+    pub(super) fn has_lapsed(&self) -> bool {
+        self.activity.as_ref().is_some_and(Activity::has_lapsed)
+    }
+
     /// Whether the driver splits it into instances (MIG), and gives no utilisation of the whole.
     pub(super) fn is_split(&self) -> bool {
         self.split
