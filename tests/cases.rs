@@ -148,6 +148,10 @@ fn case_02_the_lengths_of_short_requests_tell_the_tail() {
     let (live, tail) = (kv.live_tokens.value().unwrap(), kv.tail_waste_pct.value().unwrap());
     assert!((1700.0..=1800.0).contains(&live) && (44.0..=47.0).contains(&tail), "{live} live, {tail} % tail");
     assert_eq!(kv.live_tokens_is, Basis::Estimate);
+    let found = diagnose(&data, end, &Slo::default());
+    let waste = found.findings.iter().find(|finding| finding.cause == Cause::KvMismatch).unwrap();
+    assert_eq!(waste.severity, Severity::Watch, "two thirds of the pool are held: {waste:?}");
+    assert!(waste.headline.full.starts_with("45 % of the KV memory that requests hold is empty"), "{waste:?}");
 }
 
 /// sglang#4244 and vllm#29928: the gauges stay as they were when all is over. What tells it is that no counter moves.

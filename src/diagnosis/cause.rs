@@ -77,7 +77,7 @@ causes! {
     ThroughputDrop = "throughput-drop", "slower than before",
         "Tokens come at least a third slower than is usual for this server at the same load in the last hour, and no other cause is found.";
     KvMismatch = "kv-mismatch", "KV sized too large",
-        "Memory for the KV cache is short while much of it is reserved or empty.";
+        "Memory for the KV cache is short, or soon will be, while much of what is held is reserved or empty.";
     PageFaults = "page-faults", "page faults",
         "At least 100 major page faults a second; act when the engine's own processes have them.";
     HostMemory = "host-memory", "host memory",

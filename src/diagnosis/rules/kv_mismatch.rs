@@ -1,14 +1,16 @@
 //! KV memory that is short and not used: slots far longer than requests, places set aside, blocks half empty.
 //!
-//! A pool that is larger than needed harms nobody. So this is said only where another rule found that memory or slots are short.
+//! A pool that is larger than needed harms nobody. So this is said only where another rule found that memory or slots are
+//! short, or where so much of a paged pool is held that it soon will be.
 
 use super::super::scene::{EngineScene, Scene};
 use super::super::words::Num;
 use super::super::{Cause, Finding, Fix, Sentence, Severity};
 use super::Rule;
+use crate::derive::exposed::level;
 use crate::derive::kv::{Buffers, Kv, kv};
 use crate::engine::Setting;
-use crate::model::Subject;
+use crate::model::{Metric, Subject};
 use crate::store::Window;
 
 pub(super) const RULE: Rule = Rule { causes: &[Cause::KvMismatch], judge };
@@ -17,6 +19,8 @@ pub(super) const RULE: Rule = Rule { causes: &[Cause::KvMismatch], judge };
 const LENGTHS_MS: u64 = 60_000;
 /// Share of what is held that is empty or reserved, from which on it matters, %.
 const WASTED: f64 = 20.0;
+/// Share of the pool that is held, from which on what is wasted of it is soon missed, %.
+const MOSTLY_HELD: f64 = 60.0;
 /// How many times the length of nearly all requests a slot has to be.
 const OVERSIZED: f64 = 4.0;
 
@@ -26,9 +30,18 @@ fn judge(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
         let short = |finding: &&Finding| {
             finding.subject == subject && matches!(finding.cause, Cause::KvCapacity | Cause::AdmissionLimit)
         };
-        let Some(cause) = findings.iter().find(short).map(|finding| finding.cause) else { continue };
+        let cause = findings.iter().find(short).map(|finding| finding.cause);
+        let held = level(scene.data, engine.index, Metric::KvUsage, scene.at).value();
+        if cause.is_none() && held.is_none_or(|held| held < MOSTLY_HELD) {
+            continue;
+        }
         let pool = kv(scene.data, engine.index, Window::last(scene.at, LENGTHS_MS), &mut Buffers::default());
-        findings.extend(if cause == Cause::AdmissionLimit { slots(engine, &pool) } else { waste(engine, &pool) });
+        let soon_short = !pool.has_slots() && pool.tail_waste_pct.value().is_some_and(|tail| tail >= WASTED);
+        findings.extend(match cause {
+            Some(Cause::AdmissionLimit) => slots(engine, &pool),
+            None if !soon_short => None,
+            _ => waste(engine, &pool),
+        });
     }
 }
 
