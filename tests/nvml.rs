@@ -310,6 +310,8 @@ fn an_exporter_stands_in_while_the_driver_denies_activity_or_fails() {
         run.until("words", |data| state(data).why().contains("the driver gives no activity (GPM)"));
         run.until_read(0);
         assert_eq!(run.latest(0, Metric::Power), Reading::Value(641.265), "of the driver");
+        let why = if error == "4" { Why::NotPermitted } else { Why::Failed };
+        assert_eq!(run.latest(0, Metric::PcieRx), Reading::Missing(why), "the exporter does not have it");
         fake.release("gpm");
         run.until("the driver's value", |data| latest(data, 0, Metric::SmActive) == Reading::Value(81.25));
         run.until("its name", |data| !source(data));

@@ -253,7 +253,8 @@ impl Exporter<'_> {
         for row in &rows {
             let Some(gpu) = self.ids.find(row, driver == Driver::Shows) else { continue };
             if self.hand_on(batch, row, gpu, driver, changed) {
-                self.ids.export(gpu, self.context.clock.micros() + EXPORTED_US);
+                let metrics: Vec<_> = row.values.iter().map(|(metric, _)| *metric).collect();
+                self.ids.export(gpu, &metrics, self.context.clock.micros() + EXPORTED_US);
                 active = true;
             }
             written.push(gpu);

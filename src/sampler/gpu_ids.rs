@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::engine::dcgm::Row;
-use crate::model::lock;
+use crate::model::{Metric, lock};
 
 /// One GPU as the driver names it.
 #[derive(Clone, Debug)]
@@ -15,8 +15,8 @@ pub(super) struct GpuId {
     pub(super) bus: Option<String>,
     /// The driver gives its activity itself (GPM).
     pub(super) active: bool,
-    /// Until when an exporter writes its activity, µs; in place of the driver while that gives none.
-    pub(super) exported_until: u64,
+    /// What an exporter writes of its activity, and until when, µs; in place of the driver while that gives none.
+    pub(super) exported: (Vec<Metric>, u64),
 }
 
 /// The GPUs that the driver shows.
@@ -34,14 +34,17 @@ impl GpuIds {
         lock(&self.0).iter_mut().filter(|gpu| gpu.index == index).for_each(|gpu| gpu.active = active);
     }
 
-    /// Notes that an exporter writes the activity of a GPU, `until` that time of the clock, µs.
-    pub(super) fn export(&self, index: u8, until: u64) {
-        lock(&self.0).iter_mut().filter(|gpu| gpu.index == index).for_each(|gpu| gpu.exported_until = until);
+    /// Notes that an exporter writes these metrics of a GPU, `until` that time of the clock, µs.
+    pub(super) fn export(&self, index: u8, metrics: &[Metric], until: u64) {
+        let mut gpus = lock(&self.0);
+        gpus.iter_mut().filter(|gpu| gpu.index == index).for_each(|gpu| gpu.exported = (metrics.to_vec(), until));
     }
 
-    /// Whether an exporter writes the activity of a GPU at `now`, µs, which the driver does not give.
-    pub(super) fn is_exported(&self, index: u8, now: u64) -> bool {
-        lock(&self.0).iter().any(|gpu| gpu.index == index && !gpu.active && now < gpu.exported_until)
+    /// What an exporter writes of a GPU at `now`, µs, since the driver does not give it.
+    pub(super) fn exported(&self, index: u8, now: u64) -> Vec<Metric> {
+        let gpus = lock(&self.0);
+        let of = gpus.iter().find(|gpu| gpu.index == index && !gpu.active && now < gpu.exported.1);
+        of.map(|gpu| gpu.exported.0.clone()).unwrap_or_default()
     }
 
     fn list(&self) -> Vec<GpuId> {
@@ -92,7 +95,7 @@ mod tests {
             uuid: Some(uuid.into()).filter(|text: &String| !text.is_empty()),
             bus: Some(bus.into()),
             active,
-            exported_until: 0,
+            exported: (Vec::new(), 0),
         };
         ids.note(vec![
             gpu(0, "GPU-bbbb", "0000:65:00.0", false),
@@ -112,9 +115,10 @@ mod tests {
         }
         ids.note_active(2, false);
         assert_eq!(ids.find(&row("GPU-cccc", ""), true), Some(2), "the driver gives it no longer");
-        ids.export(2, 5_000);
-        assert!(ids.is_exported(2, 4_999) && !ids.is_exported(2, 5_000) && !ids.is_exported(0, 1));
+        ids.export(2, &[Metric::SmActive], 5_000);
+        assert_eq!(ids.exported(2, 4_999), [Metric::SmActive]);
+        assert!(ids.exported(2, 5_000).is_empty() && ids.exported(0, 1).is_empty());
         ids.note_active(2, true);
-        assert!(!ids.is_exported(2, 4_999), "the driver gives it again");
+        assert!(ids.exported(2, 4_999).is_empty(), "the driver gives it again");
     }
 }

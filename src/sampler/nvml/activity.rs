@@ -44,11 +44,13 @@ impl<'n> Activity<'n> {
         batch: &mut Batch,
     ) {
         let (now, subject) = (clock.micros(), Subject::Gpu(index));
-        let exported = ids.is_exported(index, now);
-        // While an exporter writes, what is read here says only whether the driver gives it again.
-        let mut trial = Batch::new(SourceId::Nvml, clock.now(), 0);
-        let mut out = Out { batch: if exported { &mut trial } else { &mut *batch }, subject, health };
-        match self.gpm.read(device, clock, &mut out) {
+        let exported = ids.exported(index, now);
+        let mut read = Batch::new(SourceId::Nvml, clock.now(), 0);
+        let outcome = self.gpm.read(device, clock, &mut Out { batch: &mut read, subject, health });
+        // Of what an exporter writes, this reading says only whether the driver gives it again.
+        let own = read.samples.iter().filter(|sample| !exported.contains(&sample.metric));
+        own.for_each(|sample| batch.push(subject, sample.metric, sample.reading));
+        match outcome {
             GpmRead::Nothing => {}
             GpmRead::Values => {
                 self.failing_since = None;

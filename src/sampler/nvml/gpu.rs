@@ -130,7 +130,7 @@ impl<'n> Gpu<'n> {
     /// How others name it.
     pub(super) fn id(&self) -> GpuId {
         let (uuid, bus) = (self.device.uuid().ok(), self.device.pci_info().ok().map(|pci| pci.bus_id));
-        GpuId { index: self.index, uuid, bus, active: self.activity.is_some(), exported_until: 0 }
+        GpuId { index: self.index, uuid, bus, active: self.activity.is_some(), exported: (Vec::new(), 0) }
     }
 
     /// What reading it has shown so far.

@@ -257,7 +257,7 @@ impl<'a, 'n> Session<'a, 'n> {
             notes.push(format!("the driver answers no question about any GPU: {trouble}"));
         } else {
             let now = self.context.clock.micros();
-            let note = |gpu: &Gpu<'_>| note(gpu, gpu.has_lapsed() && self.ids.is_exported(gpu.index, now));
+            let note = |gpu: &Gpu<'_>| note(gpu, gpu.has_lapsed() && !self.ids.exported(gpu.index, now).is_empty());
             notes.extend(together(self.gpus.iter().filter_map(note)));
         }
         notes.extend(self.pace.slowed());

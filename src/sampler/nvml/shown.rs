@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     fn gpu(index: u8, uuid: &str) -> GpuId {
-        GpuId { index, uuid: Some(uuid.to_owned()), bus: None, active: true, exported_until: 0 }
+        GpuId { index, uuid: Some(uuid.to_owned()), bus: None, active: true, exported: (Vec::new(), 0) }
     }
 
     /// Fault: driver: a GPU is taken out of the machine while warptop runs
