@@ -36,7 +36,7 @@ pub(in crate::sampler) struct Candidate {
 
 /// A silent address of a user.
 #[derive(Clone, Copy, Debug)]
-struct Silence {
+struct SilentAddress {
     /// Not asked before that search.
     until: u32,
     searches: u32,
@@ -49,7 +49,7 @@ pub(in crate::sampler) struct Fairness {
     asked: HashMap<Option<u32>, usize>,
     under_way: HashMap<Option<u32>, usize>,
     done: HashSet<SocketAddr>,
-    silent: HashMap<(SocketAddr, Option<u32>), Silence>,
+    silent: HashMap<(SocketAddr, Option<u32>), SilentAddress>,
 }
 
 impl Fairness {
@@ -100,7 +100,7 @@ impl Fairness {
         if !is_silent {
             self.silent.remove(&key);
         } else if self.silent.len() < MOST_SILENT || self.silent.contains_key(&key) {
-            let silence = self.silent.entry(key).or_insert(Silence { until: 0, searches: 0 });
+            let silence = self.silent.entry(key).or_insert(SilentAddress { until: 0, searches: 0 });
             silence.searches = (silence.searches * 2).clamp(1, LONGEST_SILENCE);
             silence.until = self.search.saturating_add(silence.searches + 1);
         }
