@@ -10,6 +10,7 @@ use super::cuda::Gpu;
 use super::guard;
 use super::plan::Plan;
 use super::{Better, Cost, Failure, Figure, Kind, Link, MIB, Needs, Outcome, Param, Params, Probe, ProbeSpec, Target};
+use crate::model::text::Plural;
 use search::{Found, search};
 
 pub(super) const PROBE: Probe = Probe { spec: SPEC, run };
@@ -243,7 +244,7 @@ fn blocks(
 ) -> Result<(), Failure> {
     let Size { id, label, bytes, blocks, costs } = size;
     if bytes.next_multiple_of(2 << 20).saturating_mul(blocks as u64) > gpu.room() {
-        outcome.notes.push(format!("no room for {blocks} blocks of {label}: left out"));
+        outcome.notes.push(format!("no room for {} of {label}: left out", Plural(blocks as u64, "block", "blocks")));
         return Ok(());
     }
     let n = blocks as f64;

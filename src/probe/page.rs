@@ -8,6 +8,7 @@ mod matrix;
 mod sweep;
 
 use crate::model::clock::date;
+use crate::model::text::Plural;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -262,7 +263,11 @@ fn samples(out: &mut String, report: &Report) {
         let _ = writeln!(out, "- {name}, {}: {}{more}", of[0].unit, values.join(", "));
     }
     if report.samples_left_out > 0 {
-        let _ = writeln!(out, "- {} measurements more were not kept", report.samples_left_out);
+        let _ = writeln!(
+            out,
+            "- {} not kept",
+            Plural(report.samples_left_out, "measurement more was", "measurements more were")
+        );
     }
 }
 

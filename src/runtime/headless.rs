@@ -167,8 +167,8 @@ impl Moment {
         }
         let out_of_order = store.read().out_of_order();
         if out_of_order > 0 {
-            problems
-                .push(format!("{out_of_order} values are older than what was recorded before them and were left out"));
+            let values = Plural(out_of_order, "value is older", "values are older");
+            problems.push(format!("{values} than what was recorded before, and left out"));
         }
         Ok(Self { store, start, at: wanted, problems })
     }

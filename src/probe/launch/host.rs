@@ -6,6 +6,7 @@
 use std::fs;
 use std::time::Duration;
 
+use crate::model::text::Plural;
 use crate::model::text::clean;
 use crate::probe::topology::{Bound, allowed, parse_list};
 
@@ -133,7 +134,8 @@ impl Seen {
         let held = self.throttled.saturating_sub(before.throttled);
         if held > 0 {
             out.push(format!(
-                "the container's quota of CPU time held this process back {held} times meanwhile: raise it"
+                "the container's quota of CPU time held this process back {} meanwhile: raise it",
+                Plural(held, "time", "times")
             ));
         }
         if let Some(governor) = self.governor.as_deref().filter(|governor| *governor != "performance") {

@@ -10,6 +10,7 @@ use crate::derive::levels::{High, is_between, latency};
 use crate::load::Level;
 use crate::load::level::{Load, Silicon, State};
 use crate::model::Metric;
+use crate::model::text::Plural;
 use crate::probe::board;
 use crate::ui::panes::latency::words::{Tick, name};
 use crate::ui::panes::row::Row;
@@ -248,7 +249,8 @@ impl Picture<'_> {
         }
         if cut {
             let (more, dim) = (lines.len() - usize::from(rows), self.theme.style(Role::Dim));
-            put(buf, area, (0, rows), dim, format_args!("{more} lines more on a larger screen"));
+            let more = Plural(more as u64, "line more", "lines more");
+            put(buf, area, (0, rows), dim, format_args!("{more} on a larger screen"));
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::derive::levels::latency;
 use crate::load::Level;
 use crate::load::level::{Agreement, Lag, Latency, Requests, Server, Silicon};
 use crate::model::Metric;
+use crate::model::text::Plural;
 use crate::ui::panes::latency::words::name;
 use crate::ui::text::wrap;
 use crate::ui::theme::Role;
@@ -76,7 +77,7 @@ impl Out<'_> {
         }
         let Requests { measured, ok, .. } = level.requests;
         let ms = level.to_unix_ms.saturating_sub(level.from_unix_ms);
-        let mut text = format!("{measured} requests measured in {} s: {ok} ok", ms / 1000);
+        let mut text = format!("{} measured in {} s: {ok} ok", Plural(measured, "request", "requests"), ms / 1000);
         for (n, what) in unwell(level.requests) {
             // Writing to a String never fails.
             let _ = write!(text, ", {n} {what}");
@@ -219,7 +220,7 @@ impl Out<'_> {
             let most = server.most_kv_used_pct.map(|most| format!(" (most {most:.0} %)")).unwrap_or_default();
             format!("KV {used:.0} %{most}")
         }));
-        said.extend(server.preemptions.map(|n| format!("{} preemptions", number(n))));
+        said.extend(server.preemptions.map(|n| format!("preemptions {}", number(n))));
         said.extend(server.prefix_hit_pct.map(|share| format!("{share:.0} % of the prompts from the prefix cache")));
         if said.is_empty() {
             said.push("none of its figures".to_owned());

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use crate::derive::levels::{High, latency, metric};
 use crate::load::Level;
 use crate::load::level::{Knee, Load, State};
+use crate::model::text::Plural;
 use crate::model::{Metric, Time};
 use crate::probe::board;
 use crate::ui::chrome::words::Port;
@@ -89,8 +90,8 @@ fn over(out: &mut String, levels: &[Level], knee: Option<&Knee>) {
     if let Some(level) = of(State::Failing) {
         let requests = level.requests;
         let bad = requests.measured.saturating_sub(requests.ok);
-        let measured = requests.measured;
-        let _ = write!(out, "{}: {bad} of {measured} requests failed; ", Amount(level.load));
+        let measured = Plural(requests.measured, "request", "requests");
+        let _ = write!(out, "{}: {bad} of {measured} failed; ", Amount(level.load));
     }
     match knee {
         Some(knee) => at_knee(out, levels, knee),
