@@ -220,7 +220,7 @@ impl Out<'_> {
             let most = server.most_kv_used_pct.map(|most| format!(" (most {most:.0} %)")).unwrap_or_default();
             format!("KV {used:.0} %{most}")
         }));
-        said.extend(server.preemptions.map(|n| format!("preemptions {}", number(n))));
+        said.extend(server.preemptions.map(|n| format!("{} preempted", number(n))));
         said.extend(server.prefix_hit_pct.map(|share| format!("{share:.0} % of the prompts from the prefix cache")));
         if said.is_empty() {
             said.push("none of its figures".to_owned());
