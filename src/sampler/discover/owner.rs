@@ -128,10 +128,15 @@ fn led_to<'a>(endpoint: &Endpoint, own: &'a Namespace) -> impl Iterator<Item = &
         Host::Address(ip) => ip.is_loopback() || own.addresses.contains(ip),
         Host::This | Host::Localhost => true,
     });
+    // What is bound to `::` may be for IPv6 only, which `/proc` does not tell: where a socket of IPv4 has the port, it is.
+    let has_v4 = own.listening.iter().any(|socket| socket.at.port() == port && socket.at.is_ipv4());
     own.listening.iter().filter(move |socket| {
         let bound = socket.at.ip().to_canonical();
         socket.at.port() == port
             && host.is_some_and(|host| match host {
+                Host::Address(ip) if bound.is_unspecified() => {
+                    ip.is_ipv4() == bound.is_ipv4() || ip.is_ipv4() && !has_v4
+                }
                 _ if bound.is_unspecified() => true,
                 Host::This => true,
                 Host::Localhost => is_of_localhost(bound),
@@ -269,6 +274,18 @@ mod tests {
         assert_eq!(host_of(&endpoint("[::1]:8000")), Some(Host::Address("::1".parse().unwrap())));
         assert_eq!(host_of(&endpoint("10.0.0.5:8000")), Some(Host::Address("10.0.0.5".parse().unwrap())));
         assert_eq!(host_of(&endpoint("gpu7.example.org:8000")), None);
+    }
+
+    #[test]
+    fn a_socket_of_the_other_family_is_not_where_an_address_leads() {
+        let leads = |url: &str, bound: &[&str]| {
+            let sockets = bound.iter().zip(1..).map(|(at, inode)| (at.parse().unwrap(), inode)).collect();
+            let own = Namespace::for_test(true, sockets, &[]);
+            led_to(&endpoint(url), &own).map(|socket| socket.inode).collect::<Vec<_>>()
+        };
+        assert_eq!(leads("127.0.0.1:80", &["127.0.0.1:80", "[::]:80"]), [1], "another user's, for IPv6 only");
+        assert_eq!(leads("127.0.0.1:80", &["[::]:80"]), [1], "for both");
+        assert_eq!(leads("[::1]:80", &["0.0.0.0:80", "[::]:80"]), [2]);
     }
 
     #[test]
